@@ -1,0 +1,159 @@
+"""The seam between questions and models: a Request goes in, a Reply of tokens with their alternatives comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+
+from rl_reward.scale import ScoreScale
+from rl_reward.types import Candidate, Image, Step, Trajectory, Usage
+
+Kind = Literal["pointwise", "pairwise", "progress"]
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One chat message: texts and images in order."""
+
+    role: Literal["system", "user", "assistant"]
+    """Who speaks."""
+    parts: tuple[str | Image, ...]
+    """The texts (str) and images (anything else; paths as `Path`)."""
+
+    @property
+    def text(self) -> str:
+        """The texts alone, joined by newlines."""
+        return "\n".join(part for part in self.parts if isinstance(part, str))
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One question for a score (two scores for a pair), ready to be sent.
+
+    `messages` is what a language model reads. `task`, `criterion` and `candidates` say what the question is about; a
+    simulated judge reads those instead.
+    """
+
+    kind: Kind
+    """pointwise: one candidate; pairwise: two; progress: one, a trajectory up to a checkpoint."""
+    messages: tuple[Message, ...]
+    """The prompt; exemplars are earlier user and assistant turns."""
+    tags: tuple[str, ...]
+    """Where the scores stand in the answer: ("score",) is `<score>LEVEL</score>`; a pair has ("score_A", "score_B")."""
+    scale: ScoreScale
+    """The levels."""
+    task: str
+    """The task, as the caller gave it."""
+    criterion: str
+    """The name of the criterion."""
+    candidates: tuple[Candidate, ...]
+    """The candidates in slot order; steps keep their `data` only for backends with `sees_data`."""
+    sampled: bool = False
+    """Whether the model writes an analysis at temperature > 0 before the verdict."""
+    draw: int = 0
+    """Which repeat this is; also the sampling seed."""
+
+    @property
+    def candidate(self) -> Candidate:
+        """The (first) candidate."""
+        return self.candidates[0]
+
+    @property
+    def text(self) -> str:
+        """The text of the (first) candidate."""
+        return self.candidate if isinstance(self.candidate, str) else self.candidate.text
+
+    def without_data(self) -> Request:
+        """Return the request with every step's privileged `data` removed."""
+        return replace(self, candidates=tuple(_public(candidate) for candidate in self.candidates))
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of everything that could change the answer; equal keys are one question."""
+        digest = hashlib.sha256()
+        for piece in (self.kind, self.tags, self.scale.levels, self.task, self.criterion, self.sampled, self.draw):
+            digest.update(repr(piece).encode() + b"\0")
+        for message in self.messages:
+            digest.update(message.role.encode() + b"\0")
+            for part in message.parts:
+                digest.update(_content(part) + b"\0")
+        for candidate in self.candidates:
+            digest.update(pickle.dumps([step.data for step in _steps(candidate)]) + b"\0")
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of an answer."""
+
+    text: str
+    """Its string."""
+    logprob: float | None = None
+    """Natural log of its probability; None where the server gave none, or the token was prefilled."""
+    alternatives: tuple[tuple[str, float], ...] = ()
+    """The (string, logprob) of the most likely tokens at this position."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answered."""
+
+    tokens: tuple[Token, ...]
+    """Every token in order: reasoning, answer, and what was prefilled (the opening tag), as one stream."""
+    content: str
+    """The answer proper, without reasoning; empty when the server put all of it into `reasoning`."""
+    reasoning: str = ""
+    """What the server's reasoning field held."""
+    finish_reason: str = "stop"
+    """"length" when the answer was cut off."""
+    usage: Usage = field(default_factory=Usage)
+    """What it cost."""
+
+
+class Backend(Protocol):
+    """Something that answers requests. Wrappers (cache, meter, limits) are backends around a backend."""
+
+    name: str
+    """Shown in tables, plots and logs, e.g. "openai:qwen3-32b" or "simulated(noise=0.1)"."""
+    sees_data: bool
+    """False for every real model: `Step.data` is removed before the request arrives."""
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer one request.
+
+        Called concurrently on one event loop. A backend may gather concurrent requests into batches.
+
+        Raises:
+            BackendError: The backend cannot serve scores at all; the run stops.
+            TimeoutError: This request took too long.
+            Unscorable: This request failed for good (retries used up, truncated answer); the message is the reason.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Free connections and models."""
+        ...
+
+
+def _steps(candidate: Candidate) -> tuple[Step, ...]:
+    return candidate.steps if isinstance(candidate, Trajectory) else ()
+
+
+def _public(candidate: Candidate) -> Candidate:
+    if isinstance(candidate, str):
+        return candidate
+    return Trajectory(tuple(replace(step, data=None) for step in candidate.steps))
+
+
+def _content(part: str | Image) -> bytes:
+    """Return bytes that tell `part` apart from every other text and image."""
+    if isinstance(part, np.ndarray):
+        return b"frame" + repr(part.shape).encode() + part.tobytes()
+    if isinstance(part, bytes):
+        return b"bytes" + part
+    return (b"text" if isinstance(part, str) else b"file") + str(part).encode()

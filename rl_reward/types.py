@@ -1,0 +1,85 @@
+"""What a judge reads: steps, trajectories, frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_reward.errors import ConfigError
+
+Image = str | Path | bytes | NDArray[np.uint8]
+"""A file path, encoded PNG or JPEG bytes, or an RGB frame uint8 [H, W, 3]. Never a URL: nothing is fetched."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of a trajectory as the judge sees it."""
+
+    text: str = ""
+    """What happened, in words."""
+    image: Image | None = None
+    """What it looked like."""
+    data: Any = None
+    """Privileged truth for simulated judges and oracles; no real backend ever sees it. Plain picklable values."""
+
+    def __post_init__(self) -> None:
+        """Refuse URLs and arrays that are no RGB frame."""
+        if isinstance(self.image, str) and "://" in self.image:
+            raise ConfigError(f"an image is a file, bytes or a frame, never a URL; got {self.image[:80]!r}")
+        if isinstance(self.image, np.ndarray) and (self.image.dtype != np.uint8 or self.image.shape[2:] != (3,)):
+            raise ConfigError(f"a frame must be uint8 [H, W, 3], got {self.image.dtype} {list(self.image.shape)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Steps in the order they happened, at least one."""
+
+    steps: tuple[Step, ...]
+    """The steps."""
+
+    def __post_init__(self) -> None:
+        """Refuse a trajectory without steps."""
+        if not self.steps:
+            raise ConfigError("a trajectory needs at least 1 step, got 0")
+
+    @classmethod
+    def of(cls, steps: Sequence[str | Step]) -> Trajectory:
+        """Return the trajectory of `steps`, plain strings becoming steps of text."""
+        return cls(tuple(Step(step) if isinstance(step, str) else step for step in steps))
+
+    @property
+    def text(self) -> str:
+        """The texts of the steps, one after another, without numbering."""
+        return "\n".join(step.text for step in self.steps)
+
+
+Candidate = str | Trajectory
+"""What is judged: a text, or a trajectory."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What judging cost; usages add up."""
+
+    calls: int = 0
+    """Requests a model answered (retries and failures included)."""
+    prompt_tokens: int = 0
+    """Tokens read."""
+    completion_tokens: int = 0
+    """Tokens written."""
+    seconds: float = 0.0
+    """Wall seconds inside requests, summed over concurrent ones."""
+
+    def __add__(self, other: Usage) -> Usage:
+        """Return the sum, field by field."""
+        return Usage(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.seconds + other.seconds,
+        )
