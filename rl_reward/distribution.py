@@ -100,7 +100,8 @@ class ScoreDistribution:
 
     def coarsen(self, granularity: int) -> ScoreDistribution:
         """Merge neighbouring levels into `granularity` ones, as if the judge had had a coarser scale."""
-        merged = np.bincount(self.scale.bins(granularity), weights=self.probs_L, minlength=granularity)
+        merged = np.zeros(granularity)
+        np.add.at(merged, self.scale.bins(granularity), self.probs_L)
         return ScoreDistribution(self.scale.coarsen(granularity), merged, self.coverage)
 
 

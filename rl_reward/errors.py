@@ -23,5 +23,5 @@ class BackendError(RlRewardError):
     """The model or server cannot serve scores at all (wrong key, no such model, no logprobs)."""
 
 
-class Unscorable(RlRewardError):  # noqa: N818 - the name is public and reads as a verdict
+class Unscorable(RlRewardError):
     """One reply holds no readable score; the message is the reason. Never turned into a number."""

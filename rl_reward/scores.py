@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,28 +11,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_reward.distribution import ScoreDistribution
+from rl_reward.preference import preference
+from rl_reward.progress import hold, value_order_correlation
 from rl_reward.types import Usage
 
+Failure = Literal["unreadable", "timeout", "error"]
 Status = Literal["logprob", "text", "unreadable", "timeout", "error"]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One attempt to read one score of one reply."""
+    """A score that was read."""
 
-    value: float | None
-    """The score in [0, 1], None when there is none."""
-    status: Status
-    """logprob: an expectation; text: the literal level; the rest are unscored."""
-    distribution: ScoreDistribution | None = None
-    """The whole distribution, with status logprob."""
-    reason: str = ""
-    """Why there is no score."""
+    value: float
+    """The score in [0, 1]."""
+    distribution: ScoreDistribution | None
+    """The distribution whose mean it is; None when only the literal level could be read."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A score that could not be read, and why. There is no number to fall back on."""
+
+    status: Failure
+    """unreadable: the reply holds no score; timeout: no reply in time; error: no reply at all."""
+    reason: str
+    """One line for the user."""
+
+
+@dataclass(frozen=True)
+class PairReading:
+    """One repeat of a comparison in which both slots were read."""
+
+    first: Reading
+    """The candidate the caller gave first, whichever slot it stood in."""
+    second: Reading
+    """The candidate the caller gave second."""
+    swapped: bool
+    """Whether the second candidate stood in slot A."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """The score of one candidate: R(x, tau) = 1/(CK) sum_c sum_k sum_g p(v_g) phi(v_g) (paper Eq. 1), weighted over c."""
+    """The score of one candidate: R(x, tau) = 1/(CK) sum_c sum_k sum_g p(v_g) phi(v_g), weighted over c."""
 
     value: float | None
     """The weighted mean over criteria in [0, 1]; None unless every criterion has a readable repeat."""
@@ -82,7 +103,7 @@ class ProgressCurve:
     """Progress after each step, float [S] in [0, 1]. NaN: asked and unreadable. Steps not asked hold the last score."""
     scored: NDArray[np.bool_]
     """Where a checkpoint was asked and read, bool [S]."""
-    scores: Mapping[int, Score] = field(default_factory=dict)
+    scores: Mapping[int, Score] = field(default_factory=dict[int, Score])
     """The full score of each checkpoint by step index."""
     usage: Usage = field(default_factory=Usage)
     """What it cost."""
@@ -98,28 +119,80 @@ class ProgressCurve:
 
         None for fewer than three scored checkpoints or a constant curve.
         """
-        from rl_reward.progress import value_order_correlation
-
         return value_order_correlation(self.values[self.scored])
 
 
-def mean_score(readings: Mapping[str, Sequence[Reading]], weights: Mapping[str, float], usage: Usage) -> Score:
-    """Return the Score of one candidate from its readings by criterion; weights sum to 1."""
-    read = {name: [r for r in rows if r.value is not None] for name, rows in readings.items()}
-    means = {name: _mean([r.value for r in rows if r.value is not None]) for name, rows in read.items()}
-    lost = next((name for name, mean in means.items() if mean is None), None)
-    if lost is not None:
-        failure = readings[lost][-1]
-        status, reason = failure.status, f"{lost}: {failure.reason}"
-    else:
-        status, reason = ("text" if any(r.status == "text" for rows in read.values() for r in rows) else "logprob"), ""
+def score_of(repeats: Mapping[str, Sequence[Reading | Unread]], weights: Mapping[str, float], usage: Usage) -> Score:
+    """Return the score of one candidate from its repeats by criterion; `weights` sum to 1."""
+    read = {name: [r for r in rows if isinstance(r, Reading)] for name, rows in repeats.items()}
+    values = {name: [r.value for r in rows] for name, rows in read.items()}
+    lost = _lost(repeats, values)
     return Score(
-        value=None if lost is not None else sum(weights[name] * (mean or 0.0) for name, mean in means.items()),
-        std_error=None if lost is not None else _std_error([(weights[n], [r.value or 0.0 for r in rows]) for n, rows in read.items()]),
-        by_criterion=means,
-        distributions={n: tuple(r.distribution for r in rows if r.distribution is not None) for n, rows in read.items()},
-        repeats_used=min(len(rows) for rows in read.values()),
-        status=status,
-        reason=reason,
+        value=None if lost else _mean(values, weights),
+        std_error=None if lost else _std_error(values, weights),
+        by_criterion={name: float(np.mean(v)) if v else None for name, v in values.items()},
+        distributions={name: tuple(r.distribution for r in rows if r.distribution) for name, rows in read.items()},
+        repeats_used=min(map(len, values.values())),
+        status=lost.status if lost else _status(r for rows in read.values() for r in rows),
+        reason=lost.reason if lost else "",
         usage=usage,
     )
+
+
+def pair_score_of(
+    repeats: Mapping[str, Sequence[PairReading | Unread]],
+    weights: Mapping[str, float],
+    usage: Usage,
+    *,
+    temperature: float,
+) -> PairScore:
+    """Return the scores of two candidates from their repeats by criterion; `weights` sum to 1."""
+    read = {name: [r for r in rows if isinstance(r, PairReading)] for name, rows in repeats.items()}
+    lost = _lost(repeats, read)
+    used = min(map(len, read.values()))
+    if lost:
+        return PairScore(None, None, None, None, used, lost.status, lost.reason, usage)
+    first = _mean({name: [r.first.value for r in rows] for name, rows in read.items()}, weights)
+    second = _mean({name: [r.second.value for r in rows] for name, rows in read.items()}, weights)
+    one_sided = [name for name, rows in read.items() if 2 * sum(r.swapped for r in rows) != len(rows)]
+    return PairScore(
+        first=first,
+        second=second,
+        p_first=preference(first, second, temperature=temperature),
+        std_error=_std_error({n: [r.first.value - r.second.value for r in rows] for n, rows in read.items()}, weights),
+        repeats_used=used,
+        status=_status(slot for rows in read.values() for r in rows for slot in (r.first, r.second)),
+        reason=f"slot orders are unbalanced, some repeats were unread: {', '.join(one_sided)}" if one_sided else "",
+        usage=usage,
+    )
+
+
+def curve_of(checkpoints: Mapping[int, Score], n_steps: int) -> ProgressCurve:
+    """Return the curve over `n_steps` steps from the scores of its checkpoints by step index."""
+    held = hold({step: score.value for step, score in checkpoints.items()}, n_steps)
+    usage = sum((score.usage for score in checkpoints.values()), Usage())
+    return ProgressCurve(held.values_S, held.scored_S, dict(checkpoints), usage)
+
+
+def _lost(repeats: Mapping[str, Sequence[object]], read: Mapping[str, Sequence[object]]) -> Unread | None:
+    """Return the failure of the first criterion without a readable repeat, the criterion named in its reason."""
+    for name, rows in repeats.items():
+        failures = [row for row in rows if isinstance(row, Unread)]
+        if not read[name] and failures:
+            return Unread(failures[-1].status, f"{name}: {failures[-1].reason}")
+    return None
+
+
+def _mean(values: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> float:
+    return float(sum(weights[name] * np.mean(v) for name, v in values.items()))
+
+
+def _std_error(values: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> float | None:
+    """Return sqrt(sum_c w_c^2 s_c^2 / K_c), s_c with K_c - 1; None where a criterion has fewer than two repeats."""
+    if any(len(v) < 2 for v in values.values()):
+        return None
+    return math.sqrt(sum(weights[name] ** 2 * float(np.var(v, ddof=1)) / len(v) for name, v in values.items()))
+
+
+def _status(readings: Iterable[Reading]) -> Status:
+    return "logprob" if all(reading.distribution for reading in readings) else "text"

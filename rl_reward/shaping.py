@@ -44,9 +44,7 @@ def difference(env_T: ArrayLike, progress_T1: ArrayLike, *, weight: float) -> Ar
     return env + weight * _closed_gaps(progress, gamma=1.0)
 
 
-def potential(
-    env_T: ArrayLike, progress_T1: ArrayLike, *, gamma: float, weight: float, terminated: bool
-) -> Array:
+def potential(env_T: ArrayLike, progress_T1: ArrayLike, *, gamma: float, weight: float, terminated: bool) -> Array:
     """Return r_t = env_t + weight * (gamma^n Phi_{t+1} - Phi_{t+1-n}), float [T] (Ng et al. 1999).
 
     Phi is the progress, n the distance in steps to the last scored state (1 without gaps).
@@ -136,7 +134,7 @@ def _aligned(env_T: ArrayLike, progress_T1: ArrayLike) -> tuple[Array, Array]:
     """Return both as float arrays; raise ConfigError unless they are finite [T] and [0, 1]-or-NaN [T+1]."""
     env, progress = np.asarray(env_T, dtype=np.float64), np.asarray(progress_T1, dtype=np.float64)
     if env.ndim != 1 or progress.shape != (env.size + 1,):
-        raise ConfigError(f"progress must be [T+1], reset state first, for rewards [T]; got {progress.shape}, {env.shape}")
+        raise ConfigError(f"progress must be [T+1], reset first, for rewards [T]; got {progress.shape}, {env.shape}")
     if not np.isfinite(env).all():
         raise ConfigError(f"env rewards must be finite, got {_odd(env)}")
     if ((progress < 0) | (progress > 1)).any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,10 @@ class Trajectory:
     def text(self) -> str:
         """The texts of the steps, one after another, without numbering."""
         return "\n".join(step.text for step in self.steps)
+
+    def without_data(self) -> Trajectory:
+        """Return the trajectory with the privileged `data` of every step removed."""
+        return Trajectory(tuple(replace(step, data=None) for step in self.steps))
 
 
 Candidate = str | Trajectory

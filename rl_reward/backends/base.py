@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol
 
@@ -68,10 +68,6 @@ class Request:
         """The text of the (first) candidate."""
         return self.candidate if isinstance(self.candidate, str) else self.candidate.text
 
-    def without_data(self) -> Request:
-        """Return the request with every step's privileged `data` removed."""
-        return replace(self, candidates=tuple(_public(candidate) for candidate in self.candidates))
-
     @cached_property
     def key(self) -> str:
         """A digest of everything that could change the answer; equal keys are one question."""
@@ -121,7 +117,7 @@ class Backend(Protocol):
     name: str
     """Shown in tables, plots and logs, e.g. "openai:qwen3-32b" or "simulated(noise=0.1)"."""
     sees_data: bool
-    """False for every real model: `Step.data` is removed before the request arrives."""
+    """False for every real model: `Step.data` is removed before a request is made."""
 
     async def reply(self, request: Request) -> Reply:
         """Answer one request.
@@ -142,12 +138,6 @@ class Backend(Protocol):
 
 def _steps(candidate: Candidate) -> tuple[Step, ...]:
     return candidate.steps if isinstance(candidate, Trajectory) else ()
-
-
-def _public(candidate: Candidate) -> Candidate:
-    if isinstance(candidate, str):
-        return candidate
-    return Trajectory(tuple(replace(step, data=None) for step in candidate.steps))
 
 
 def _content(part: str | Image) -> bytes:

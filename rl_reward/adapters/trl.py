@@ -1,0 +1,305 @@
+"""VerifierReward: a verifier's scores as a reward function of TRL's GRPOTrainer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from rl_reward.adapters.messages import Text, text_of
+from rl_reward.adapters.schedule import TrainerState, Weight, checked_weight, weight_at
+from rl_reward.errors import BackendError, ConfigError
+from rl_reward.groups import Array, by_position, centred, is_flat, spread, within_group_correlation
+from rl_reward.scores import Score
+from rl_reward.types import Candidate, Usage
+
+Criteria = Mapping[str, str] | Sequence[str]
+"""Criteria of one call: questions by name, or names of built-in criteria."""
+
+EMPTY_COMPLETION = "(empty answer)"
+"""What the judge reads where the policy wrote nothing: silence is judged like any other answer."""
+
+
+class AsyncVerifier(Protocol):
+    """What `VerifierReward` asks of a verifier."""
+
+    async def ascore_many(
+        self, pairs: Sequence[tuple[str, Candidate]], /, *, criteria: Criteria | None = None
+    ) -> Sequence[Score]:
+        """Return one score for each (task, candidate), in order; `criteria` replaces the verifier's own."""
+        ...
+
+
+class _Trainer(Protocol):
+    """The part of GRPOTrainer that is read through the bound method `log_metric`."""
+
+    model: Any
+    num_generations: int
+    num_generations_eval: int
+    reward_func_names: Sequence[str]
+    accelerator: Any
+
+
+class VerifierReward:
+    """An async reward function for `GRPOTrainer(reward_funcs=[correct, format, VerifierReward(...)])`.
+
+    r_i = weight * (R_i - mean R) / std R over the scored rows of the group, the beta * r_reasoning term of the paper's
+    on-policy reward. Rows the verifier could not score return None. TRL sums its reward functions with nansum, so a
+    None counts as 0 there; because these rewards are centred, 0 is the group's mean and None is neutral.
+
+    Where `weight` (beta) bites depends on `GRPOConfig(scale_rewards=...)`: TRL divides the *sum* of all rewards.
+
+    - "group" (TRL's default): by its std inside the group. Beta is the share of the verifier beside the other rewards
+      of that group. In a group where only the verifier differs, all right or all wrong, it cancels: beta .01 and beta
+      10 train alike. There `min_spread` is the only brake.
+    - "batch": by one std for the whole batch. Beta also says how much groups where only the verifier differs count
+      against groups where correctness differs. It cancels if no other reward differs anywhere in the batch.
+    - "none": not at all. Beta is the size of the verifier's advantage, everywhere.
+
+    With `multi_objective_aggregation="normalize_then_sum"` TRL rescales each reward function by itself and beta always
+    cancels; set `GRPOConfig(reward_weights=...)` there.
+
+    Groups are told apart by position, never by prompt text. Logged through `log_metric` under `name/`: coverage,
+    unscored_rate, calls, seconds, tokens, score_length_correlation (inside groups; near 1 the policy is being paid for
+    length), score_mean, score_std, gated_groups (share of groups under `min_spread`) and weight. The raw score of each
+    row goes to the completions table as `name/score`.
+    """
+
+    def __init__(
+        self,
+        verifier: AsyncVerifier,
+        *,
+        weight: Weight,
+        group_size: int,
+        eval_group_size: int | None = None,
+        reference: str | None = None,
+        criteria: str | None = None,
+        standardize: bool = True,
+        min_spread: float = 0.02,
+        max_unscored: float = 0.2,
+        window: int = 256,
+        name: str = "verifier",
+    ) -> None:
+        """Say how scores become rewards.
+
+        Args:
+            verifier: The judge; to reach a training process of its own it must pickle.
+            weight: Beta, >= 0: a number, (start, end) for a line over training, or a function of progress in [0, 1] (at
+                module level if the reward must pickle). Weight 0 still judges and logs.
+            group_size: `GRPOConfig.num_generations`, at least 2.
+            eval_group_size: `GRPOConfig.num_generations_eval`; None takes the trainer's.
+            reference: Dataset column with a reference answer, shown to the judge after the task. None cells show none.
+            criteria: Dataset column with the criteria of each row: {name: question}, a list, or a string. None cells
+                use the verifier's own.
+            standardize: Divide by the std of the group's scores; False only subtracts their mean.
+            min_spread: Groups whose scores have a sample std under this (score units, in [0, 1]) earn 0 in every scored
+                row. Otherwise TRL would blow up .800 .801 .802 .803 to the size of a real difference. The default is
+                under half a level of a scale of 20.
+            max_unscored: Training stops once more than this share of `window` rows is unscored, in [0, 1].
+            window: How many of the latest rows `max_unscored` looks at.
+            name: Name in TRL's logs; give each VerifierReward of a trainer its own.
+
+        Raises:
+            ConfigError: An argument is out of its range.
+        """
+        _check(group_size >= 2, f"group_size must be at least 2, got {group_size}: a group of one has no mean to beat")
+        _check(eval_group_size is None or eval_group_size >= 1, f"eval_group_size must be >= 1, got {eval_group_size}")
+        _check(math.isfinite(min_spread) and min_spread >= 0, f"min_spread must be finite and >= 0, got {min_spread}")
+        _check(0 <= max_unscored <= 1, f"max_unscored is a share in [0, 1], got {max_unscored}")
+        _check(window >= 1, f"window must be at least 1 row, got {window}")
+        self.__name__ = name
+        self.verifier = verifier
+        self.weight = checked_weight(weight)
+        self.group_size = group_size
+        self.eval_group_size = eval_group_size
+        self.reference = reference
+        self.criteria = criteria
+        self.standardize = standardize
+        self.min_spread = min_spread
+        self._failures = _FailureWindow(name, max_unscored, window)
+
+    async def __call__(
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Text],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        *,
+        trainer_state: TrainerState | None = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Sequence[Any],
+    ) -> list[float | None]:
+        """Return the weighted, centred reward of each row, None for rows without a score.
+
+        Raises:
+            ConfigError: A column is missing, the rows do not fill groups, the group size is not the trainer's, or
+                there is more than one process.
+            BackendError: The verifier cannot serve, or too many rows of the window are unscored.
+        """
+        trainer = _trainer_behind(log_metric)
+        self._check_host(trainer)
+        group_size = self._group_size_of(trainer)
+        by_position(np.zeros(len(prompts)), group_size)  # refuse odd batches before paying for scores
+        weight = weight_at(self.weight, trainer_state)
+
+        answers = [text_of(completion) for completion in completions]
+        candidates = [answer if answer.strip() else EMPTY_COMPLETION for answer in answers]
+        scores = await self._judge(list(zip(self._tasks(prompts, columns), candidates, strict=True)), columns)
+        self._failures.add(scores)
+
+        scores_MG = by_position([math.nan if score.value is None else score.value for score in scores], group_size)
+        if log_extra is not None:
+            log_extra(f"{self.__name__}/score", [score.value for score in scores])
+        if log_metric is not None:
+            lengths_MG = by_position([len(row) for row in completion_ids or answers], group_size)
+            for metric, value in _metrics(scores, scores_MG, lengths_MG, self.min_spread).items():
+                log_metric(f"{self.__name__}/{metric}", value)
+            log_metric(f"{self.__name__}/weight", weight)
+        rewards_MG = [centred(row_G, standardize=self.standardize, min_spread=self.min_spread) for row_G in scores_MG]
+        return [None if math.isnan(reward) else weight * float(reward) for reward in np.concatenate(rewards_MG)]
+
+    def _group_size_of(self, trainer: _Trainer | None) -> int:
+        """Return the group size of this call; without a trainer to ask (TRL's async one) it is a training call."""
+        return self.group_size if trainer is None or trainer.model.training else trainer.num_generations_eval
+
+    def _check_host(self, trainer: _Trainer | None) -> None:
+        processes = int(os.environ.get("WORLD_SIZE") or 1)
+        if trainer is not None:
+            processes = max(processes, trainer.accelerator.num_processes)
+            _check_size("group_size", self.group_size, "num_generations", trainer.num_generations)
+            eval_group_size = self.eval_group_size or trainer.num_generations_eval
+            _check_size("eval_group_size", eval_group_size, "num_generations_eval", trainer.num_generations_eval)
+            namesakes = list(trainer.reward_func_names).count(self.__name__)
+            _check(namesakes <= 1, f"{namesakes} reward functions are named {self.__name__!r}; give each its own name=")
+        _check(
+            processes == 1,
+            f"VerifierReward runs in 1 process, got {processes}: TRL splits groups over processes, and part of a group "
+            "has another mean; launch 1 process",
+        )
+
+    def _tasks(self, prompts: Sequence[Text], columns: Mapping[str, Sequence[Any]]) -> list[str]:
+        tasks = [text_of(prompt) for prompt in prompts]
+        if self.reference is None:
+            return tasks
+        references = _column(columns, self.reference, "reference")
+        return [
+            task if reference is None else f"{task}\n\nReference answer:\n{reference}"
+            for task, reference in zip(tasks, references, strict=True)
+        ]
+
+    async def _judge(self, pairs: list[tuple[str, Candidate]], columns: Mapping[str, Sequence[Any]]) -> list[Score]:
+        """Score all pairs, with one concurrent call for each distinct value of the criteria column."""
+        cells = [None] * len(pairs) if self.criteria is None else _column(columns, self.criteria, "criteria")
+        rows_by_criteria: dict[str, list[int]] = {}
+        for row, cell in enumerate(cells):
+            rows_by_criteria.setdefault(repr(cell), []).append(row)
+        answers = await asyncio.gather(
+            *(self._score([pairs[row] for row in rows], cells[rows[0]]) for rows in rows_by_criteria.values())
+        )
+        by_row = {
+            row: score
+            for rows, scores in zip(rows_by_criteria.values(), answers, strict=True)
+            for row, score in zip(rows, scores, strict=True)
+        }
+        return [by_row[row] for row in range(len(pairs))]
+
+    async def _score(self, pairs: list[tuple[str, Candidate]], cell: Criteria | None) -> list[Score]:
+        scores = await self.verifier.ascore_many(pairs, criteria=_criteria(cell))
+        if len(scores) != len(pairs):
+            raise BackendError(f"{self.__name__}: the verifier returned {len(scores)} scores for {len(pairs)} answers")
+        return [_finite(score) for score in scores]
+
+
+class _FailureWindow:
+    """Stops training when too many of the latest rows are unscored: a dead judge must not pass for a slow learner."""
+
+    def __init__(self, name: str, max_unscored: float, window: int) -> None:
+        self._name = name
+        self._max_unscored = max_unscored
+        self._window = window
+        self._rows: deque[tuple[str, str] | None] = deque(maxlen=window)
+
+    def add(self, scores: Sequence[Score]) -> None:
+        """Note the rows; raise BackendError once the limit is passed even if the rest of the window were scored."""
+        for score in scores:
+            self._rows.append((score.status, score.reason) if score.value is None else None)
+            failures = [row for row in self._rows if row is not None]
+            if len(failures) > self._max_unscored * self._window:
+                raise BackendError(self._verdict(failures))
+
+    def _verdict(self, failures: list[tuple[str, str]]) -> str:
+        last_reason = dict(failures)
+        common = Counter(status for status, _ in failures).most_common(3)
+        return (
+            f"{self._name}: {len(failures)} of the last {len(self._rows)} rows are unscored, more than max_unscored="
+            f"{self._max_unscored:g} of a window of {self._window}; repair the judge or raise the limit. Most common: "
+            + ", ".join(f"{count} x {status} ({last_reason[status] or 'no reason given'})" for status, count in common)
+        )
+
+
+def _criteria(cell: Mapping[str, str | None] | Sequence[str] | None) -> Criteria | None:
+    """Return a cell of the criteria column as criteria of a call."""
+    if isinstance(cell, str):
+        return [cell]
+    if isinstance(cell, Mapping):
+        # Arrow gives every row the keys of all rows, with None for those it never had.
+        return {name: question for name, question in cell.items() if question is not None} or None
+    return cell
+
+
+def _column(columns: Mapping[str, Sequence[Any]], column: str, argument: str) -> Sequence[Any]:
+    if column not in columns:
+        raise ConfigError(f"{argument} column {column!r} is not in the dataset; it has {sorted(columns)}")
+    return columns[column]
+
+
+def _finite(score: Score) -> Score:
+    """Return the score, unscored if its value is no finite number: one inf would silence its whole group in TRL."""
+    if score.value is None or math.isfinite(score.value):
+        return score
+    return replace(score, value=None, status="error", reason=f"the verifier returned {score.value}")
+
+
+def _metrics(scores: Sequence[Score], scores_MG: Array, lengths_MG: Array, min_spread: float) -> dict[str, float]:
+    """Return what is logged of one call; what is undefined there is left out."""
+    usage = sum((score.usage for score in scores), Usage())
+    coverages = [read.coverage for score in scores for reads in score.distributions.values() for read in reads]
+    scored_N = scores_MG[~np.isnan(scores_MG)]
+    metrics = {
+        "coverage": float(np.mean(coverages)) if coverages else math.nan,
+        "unscored_rate": 1.0 - scored_N.size / scores_MG.size,
+        "calls": float(usage.calls),
+        "seconds": usage.seconds,
+        "tokens": float(usage.prompt_tokens + usage.completion_tokens),
+        "score_length_correlation": within_group_correlation(lengths_MG, scores_MG),
+        "score_mean": float(scored_N.mean()) if scored_N.size else math.nan,
+        "score_std": spread(scored_N),
+        "gated_groups": float(np.mean([is_flat(scores_G, min_spread) for scores_G in scores_MG])),
+    }
+    return {metric: value for metric, value in metrics.items() if not math.isnan(value)}
+
+
+def _trainer_behind(log_metric: Callable[[str, float], None] | None) -> _Trainer | None:
+    """Return the trainer that owns `log_metric`.
+
+    TRL tells a reward function neither the mode nor the group size. It picks them itself by `trainer.model.training`,
+    so that is asked here too.
+    """
+    owner = getattr(log_metric, "__self__", None)
+    return cast(_Trainer, owner) if hasattr(owner, "num_generations_eval") else None
+
+
+def _check_size(argument: str, given: int, trainer_argument: str, expected: int) -> None:
+    if given != expected:
+        raise ConfigError(f"{argument} must equal the trainer's {trainer_argument}, {expected}, got {given}")
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)

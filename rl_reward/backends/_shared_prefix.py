@@ -1,0 +1,136 @@
+"""Token sequences that share prefixes, laid out so that a model reads every distinct prefix once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One run of the model: Q new tokens look back at C stored ones and at each other (K = C + Q keys)."""
+
+    tokens_Q: Ints
+    """The new tokens."""
+    positions_Q: Ints
+    """Their positions in the sequences they belong to."""
+    stored_C: Ints
+    """The nodes of earlier passes that any new token sees."""
+    positions_K: Ints
+    """The positions of the keys, stored ones first."""
+    visible_QK: NDArray[np.bool_]
+    """True where the key is the token itself or one before it in its own sequence."""
+    rows_R: Ints
+    """Rows, in [0, Q), at which a sequence ends."""
+    sequences_R: Ints
+    """The index of the sequence that ends there."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """The part of a sequence that was new when it was added."""
+
+    sequence: int
+    path_T: Ints
+    start: int
+
+
+class TokenTree:
+    """A tree of tokens: a node is a token after its prefix, numbered in the order of arrival, parents first."""
+
+    def __init__(self) -> None:
+        """Make an empty tree."""
+        self._child: dict[tuple[int, int], int] = {}
+        self._token: list[int] = []
+        self._position: list[int] = []
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self._token)
+
+    def grow(self, sequences: Sequence[Sequence[int]], limit: int) -> list[Pass]:
+        """Add `sequences` and return the passes of at most `limit` tokens that read what is new in them.
+
+        The last token of a sequence is always new, so that there is a row to read it from.
+        """
+        first = len(self)
+        # In lexicographic order the sequences below one node are neighbours, so a pass looks back at few nodes.
+        order = sorted(range(len(sequences)), key=lambda i: sequences[i])
+        runs = [self._insert(i, sequences[i]) for i in order]
+        return [self._pass(runs, start, min(start + limit, len(self))) for start in range(first, len(self), limit)]
+
+    def _insert(self, sequence: int, tokens: Sequence[int]) -> _Run:
+        path: list[int] = []
+        for token in tokens[:-1]:
+            node = self._child.get((path[-1] if path else -1, token))
+            if node is None:
+                break
+            path.append(node)
+        start = len(path)
+        for position in range(start, len(tokens)):
+            self._child.setdefault((path[-1] if path else -1, tokens[position]), len(self))
+            path.append(len(self))
+            self._token.append(tokens[position])
+            self._position.append(position)
+        return _Run(sequence, np.array(path, np.int64), start)
+
+    def _pass(self, runs: Sequence[_Run], start: int, stop: int) -> Pass:
+        """Lay out the nodes start ... stop - 1, which belong to the ends of some `runs`."""
+        here = [run for run in runs if run.path_T[run.start] < stop and run.path_T[-1] >= start]
+        stored_C = np.unique(np.concatenate([run.path_T[run.path_T < start] for run in here]))
+        visible_QK = np.zeros((stop - start, len(stored_C) + stop - start), np.bool_)
+        for run in here:
+            path_T = run.path_T[run.path_T < stop]
+            columns_T = np.where(path_T < start, np.searchsorted(stored_C, path_T), path_T - start + len(stored_C))
+            first = max(run.start, int(np.searchsorted(path_T, start)))
+            rows = path_T[first:] - start
+            visible_QK[rows[:, None], columns_T[None]] = np.tri(len(rows), len(path_T), first, dtype=np.bool_)
+        positions = np.array(self._position, np.int64)
+        ends = [(run.path_T[-1] - start, run.sequence) for run in here if run.path_T[-1] < stop]
+        return Pass(
+            tokens_Q=np.array(self._token[start:stop], np.int64),
+            positions_Q=positions[start:stop],
+            stored_C=stored_C,
+            positions_K=np.concatenate([positions[stored_C], positions[start:stop]]),
+            visible_QK=visible_QK,
+            rows_R=np.array([row for row, _ in ends], np.int64),
+            sequences_R=np.array([sequence for _, sequence in ends], np.int64),
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sequences that are read together."""
+
+    members: tuple[int, ...]
+    """Their indices."""
+    tokens: int
+    """Distinct tokens they may need, growth included."""
+
+
+def groups(sequences: Sequence[Sequence[int]], growth: Sequence[int], limit: int) -> Iterator[Group]:
+    """Cut `sequences` into groups that need at most `limit` distinct tokens each, neighbours by prefix together.
+
+    Args:
+        sequences: Tokens of each sequence.
+        growth: How many tokens each of them may still grow by.
+        limit: The most tokens of a group; one sequence longer than this is a group of its own.
+    """
+    members: list[int] = []
+    tree, grown = TokenTree(), 0
+    for i in sorted(range(len(sequences)), key=lambda i: sequences[i]):
+        before = len(tree)
+        tree.grow([sequences[i]], limit=1 << 30) if False else tree.add(sequences[i])
+        if members and len(tree) + grown + growth[i] > limit:
+            yield Group(tuple(members), before + grown)
+            members, tree, grown = [], TokenTree(), 0
+            tree.add(sequences[i])
+        members.append(i)
+        grown += growth[i]
+    if members:
+        yield Group(tuple(members), len(tree) + grown)

@@ -1,0 +1,159 @@
+"""The TaskEnv contract: one face for every simulator, so that rewards, judges and curves never ask which one it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_reward.errors import ConfigError, MissingExtraError, RlRewardError
+from rl_reward.types import Step
+
+try:
+    import gymnasium as gym
+except ImportError as error:
+    raise MissingExtraError("gymnasium", "sb3") from error
+
+STEP_KEY = "rl_reward"
+"""Where the `Step` of a checkpoint stands in `info`, at reset and in the infos of `step`."""
+
+Success = Literal["latched", "final"]
+Reward = Literal["zero_one", "minus_one_zero"]
+
+_MAX_REDRAWS = 100
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """What every task environment lets its user choose; families set the defaults to their own usage."""
+
+    reward: Reward = "zero_one"
+    """The sparse reward of a step: 1 where the task is solved and 0 elsewhere, or 0 there and -1 elsewhere."""
+    success: Success = "latched"
+    """What `info["is_success"]` says: solved at some step so far (latched), or solved at this step (final)."""
+    max_steps: int = 500
+    """Steps until the episode is truncated, >= 1."""
+    terminate_on_success: bool = False
+    """Whether the first solved step ends the episode (`terminated`)."""
+    stride: int = 1
+    """A `Step` for the judge is emitted at reset, at every `stride`-th step and at the last one, >= 1."""
+    frames: bool = False
+    """Whether those steps carry an image; no other frame is ever rendered."""
+    frame_size: int = 224
+    """Height and width of a frame in pixels, >= 16."""
+    numbers: bool = True
+    """Whether captions print centimetres; without them distances are in words ("close to")."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        for name, allowed in (("reward", get_args(Reward)), ("success", get_args(Success))):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        for name, least in (("max_steps", 1), ("stride", 1), ("frame_size", 16)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+
+class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
+    """A simulator behind the contract; a new one implements the abstract methods below.
+
+    - `task` is the instruction in words; `frame()` renders the scene as it is now.
+    - `info["is_success"]` is the headline metric, one of `info["is_success_latched"]` and `info["is_success_final"]`,
+      which are always there (bool).
+    - The reward is sparse (see `TaskConfig.reward`); `terminated` means solved or failed for good, `truncated` the time
+      limit; both may hold at one step.
+    - `info["rl_reward"]` is a `Step` at reset, at every `stride`-th step and at the last one; elsewhere it is absent.
+      Its `data` holds privileged truth: "progress" in [0, 1], a function of the current and the initial state alone,
+      "solved" (bool), and what the family adds, as plain Python values.
+    - A start that is solved already is drawn again; `reset(seed=...)` fixes the whole initial state, redraws included.
+    """
+
+    Config: ClassVar[type[TaskConfig]] = TaskConfig
+    """The configuration class of the family."""
+
+    def __init__(self, env: gym.Env[Any, Any], task: str, config: TaskConfig) -> None:
+        """Wrap `env`, a simulator without a time limit below `config.max_steps`; `task` is the instruction in words."""
+        super().__init__(env)
+        self.task = task
+        self.config = config
+        self._steps = 0
+        self._latched = False
+        self._over = True
+
+    @classmethod
+    @abstractmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the tasks of this family."""
+
+    @abstractmethod
+    def frame(self) -> NDArray[np.uint8]:
+        """Render the current state, RGB uint8 [frame_size, frame_size, 3]."""
+
+    @abstractmethod
+    def _begin(self, obs: Any) -> None:
+        """Note the initial state; called once per episode."""
+
+    @abstractmethod
+    def _solved(self, obs: Any, info: Mapping[str, Any]) -> bool:
+        """Return whether the task is solved in the current state; called at reset and after every step."""
+
+    @abstractmethod
+    def _truth(self) -> dict[str, Any]:
+        """Return privileged facts of the current state as plain values, "progress" in [0, 1] among them."""
+
+    @abstractmethod
+    def _caption(self, truth: Mapping[str, Any]) -> str:
+        """Say in words what a camera would show of the state behind `truth`."""
+
+    def _observe(self, obs: Any) -> Any:
+        """Return the observation the agent gets."""
+        return obs
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; `seed` fixes the initial state. See `gymnasium.Env.reset`."""
+        obs, info = self._draw(seed, options)
+        self._begin(obs)
+        self._steps, self._latched, self._over = 0, False, False
+        return self._observe(obs), {**info, STEP_KEY: self._checkpoint(solved=False)}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Advance one low-level step. See the class for what `info` holds."""
+        if self._over:
+            raise RlRewardError("the episode is over or has not begun; call reset() before step()")
+        obs, _, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        solved = self._solved(obs, info)
+        self._latched = self._latched or solved
+        terminated = terminated or (solved and self.config.terminate_on_success)
+        truncated = truncated or self._steps >= self.config.max_steps
+        self._over = terminated or truncated
+        return self._observe(obs), self._reward(solved), terminated, truncated, self._info(info, solved)
+
+    def _draw(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Reset the simulator until the start is not solved; without a seed each redraw continues the same stream."""
+        for attempt in range(_MAX_REDRAWS):
+            obs, info = self.env.reset(seed=seed if attempt == 0 else None, options=options)
+            if not self._solved(obs, info):
+                return obs, info
+        raise RlRewardError(f"{_MAX_REDRAWS} starts in a row were solved already; this task has nothing left to learn")
+
+    def _reward(self, solved: bool) -> float:
+        """Return the sparse reward of one step."""
+        return float(solved) - (1.0 if self.config.reward == "minus_one_zero" else 0.0)
+
+    def _info(self, info: dict[str, Any], solved: bool) -> dict[str, Any]:
+        """Return `info` of one step with the keys of the contract."""
+        headline = self._latched if self.config.success == "latched" else solved
+        info = {**info, "is_success": headline, "is_success_latched": self._latched, "is_success_final": solved}
+        if self._over or self._steps % self.config.stride == 0:
+            info[STEP_KEY] = self._checkpoint(solved)
+        return info
+
+    def _checkpoint(self, solved: bool) -> Step:
+        """Return the current state as the judge sees it."""
+        truth = {**self._truth(), "solved": solved}
+        return Step(self._caption(truth), self.frame() if self.config.frames else None, truth)

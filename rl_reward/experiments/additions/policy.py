@@ -1,0 +1,55 @@
+"""The small LLaMA-style policy of the additions: characters in, a working out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_reward.errors import MissingExtraError
+from rl_reward.experiments.additions.task import ALPHABET
+
+try:
+    import torch
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+except ImportError as error:
+    raise MissingExtraError("transformers", "trl") from error
+
+POLICY = Path(__file__).parent / "policy"
+"""The folder of the pretrained policy, as `from_pretrained` reads it."""
+
+VERDICTS = ("n", "y")
+"""The two tokens only the stand-in verifier writes: wrong, right."""
+
+MAX_NEW_TOKENS = 12
+"""A working has at most 9 characters and an end."""
+
+
+def character_tokenizer() -> PreTrainedTokenizerFast:
+    """Return the tokenizer of policy and stand-in: one token a character, and what it does not know is `<unk>`."""
+    vocabulary = ["<pad>", "<eos>", "<unk>", *ALPHABET, *VERDICTS]
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(vocabulary)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+    )
+
+
+def fresh_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """Return an untrained model of 0.86 M parameters; its weights come from torch's global seed."""
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=128,
+            intermediate_size=384,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            max_position_embeddings=64,
+            tie_word_embeddings=True,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=None,
+        )
+    )

@@ -1,0 +1,107 @@
+"""What is asked about a candidate: criteria x repeats, where a repeat re-draws what is random and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rl_reward.backends.base import Kind, Message, Request
+from rl_reward.criteria import Criterion
+from rl_reward.prompts import PAIR_TAGS, TAG, Exemplar, pairwise, pointwise, progress
+from rl_reward.scale import ScoreScale
+from rl_reward.scores import Unread
+from rl_reward.types import Candidate, Trajectory
+
+Plan = dict[str, list[Request | Unread]]
+"""By criterion, the repeats to ask; Unread where there is nothing to ask about."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Turns candidates into requests."""
+
+    criteria: tuple[Criterion, ...]
+    """What to judge by."""
+    scale: ScoreScale
+    """The levels."""
+    repeats: int
+    """K, the repeats of each criterion, as far as anything is random."""
+    sampled: bool
+    """Whether each reply holds a sampled analysis."""
+    exemplars: tuple[Exemplar, ...]
+    """Judged examples; their order is re-drawn by repeats."""
+    seed: int
+    """Seed of that order."""
+    sees_data: bool
+    """Whether the judge may see the privileged `data` of steps; a real one never does."""
+
+    def single(self, kind: Literal["pointwise", "progress"], task: str, candidate: Candidate) -> Plan:
+        """Return what to ask about one candidate: the distinct repeats of each criterion."""
+        candidate = self._shown(candidate)
+        if _is_empty(candidate):
+            return self._nothing("the candidate is empty")
+        return {criterion.name: self._repeats(kind, task, candidate, criterion) for criterion in self.criteria}
+
+    def pair(self, task: str, first: Candidate, second: Candidate) -> Plan:
+        """Return what to ask about a pair: repeats in alternating slot order, as many of each."""
+        first, second = self._shown(first), self._shown(second)
+        if _is_empty(first) or _is_empty(second):
+            return self._nothing("a candidate is empty")
+        draws = range(math.ceil(self.repeats / 2)) if self.sampled else range(1)
+        orders = ((first, second), (second, first))
+        return {
+            criterion.name: [self._compare(task, slots, criterion, draw) for draw in draws for slots in orders]
+            for criterion in self.criteria
+        }
+
+    def _shown(self, candidate: Candidate) -> Candidate:
+        return candidate if self.sees_data or isinstance(candidate, str) else candidate.without_data()
+
+    def _nothing(self, reason: str) -> Plan:
+        return {criterion.name: [Unread("unreadable", reason)] for criterion in self.criteria}
+
+    def _repeats(
+        self, kind: Literal["pointwise", "progress"], task: str, candidate: Candidate, criterion: Criterion
+    ) -> list[Request | Unread]:
+        build = pointwise if kind == "pointwise" else progress
+        distinct: dict[str, Request | Unread] = {}
+        for draw in range(self.repeats):
+            shots = self._order_of_exemplars(draw)
+            messages = build(task, candidate, criterion, self.scale, exemplars=shots, analysis=self.sampled)
+            request = self._request(kind, messages, (TAG,), task, (candidate,), criterion, draw)
+            distinct.setdefault(request.key, request)
+        return list(distinct.values())
+
+    def _compare(self, task: str, slots: tuple[Candidate, Candidate], criterion: Criterion, draw: int) -> Request:
+        messages = pairwise(task, *slots, criterion, self.scale, analysis=self.sampled)
+        return self._request("pairwise", messages, PAIR_TAGS, task, slots, criterion, draw)
+
+    def _request(
+        self,
+        kind: Kind,
+        messages: tuple[Message, ...],
+        tags: tuple[str, ...],
+        task: str,
+        candidates: tuple[Candidate, ...],
+        criterion: Criterion,
+        draw: int,
+    ) -> Request:
+        # Without a sampled analysis a draw changes nothing by itself: equal prompts must be one request.
+        draw = draw if self.sampled else 0
+        return Request(kind, messages, tags, self.scale, task, criterion.name, candidates, self.sampled, draw)
+
+    def _order_of_exemplars(self, draw: int) -> Sequence[Exemplar]:
+        if draw == 0:
+            return self.exemplars
+        order = np.random.default_rng([self.seed, draw]).permutation(len(self.exemplars))
+        return [self.exemplars[int(i)] for i in order]
+
+
+def _is_empty(candidate: Candidate) -> bool:
+    if isinstance(candidate, Trajectory):
+        return all(not step.text.strip() and step.image is None and step.data is None for step in candidate.steps)
+    return not candidate.strip()

@@ -1,0 +1,272 @@
+"""The verifier: tasks and candidates in, scores out; criteria x repeats, bounded concurrency, nothing asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+from rl_reward._asking import Answer, Limits, ask, usage_of
+from rl_reward._loop import arun, run
+from rl_reward.backends.base import Backend, Request
+from rl_reward.criteria import Criteria, load
+from rl_reward.distribution import MIN_COVERAGE
+from rl_reward.errors import ConfigError, Unscorable
+from rl_reward.progress import checkpoints
+from rl_reward.prompts import PAIR_TAGS, TAG, Exemplar
+from rl_reward.questions import Plan, Questions
+from rl_reward.scale import ScoreScale
+from rl_reward.scores import (
+    PairReading,
+    PairScore,
+    ProgressCurve,
+    Reading,
+    Score,
+    Unread,
+    curve_of,
+    pair_score_of,
+    score_of,
+)
+from rl_reward.types import Candidate, Step, Trajectory, Usage
+from rl_reward.verdict import read_score
+
+Analysis = Literal["none", "sampled"]
+Answers = dict[str, Answer]
+
+
+class Verifier:
+    """Reads scores in [0, 1] off a language model's score-token expectation (arXiv 2607.05391, Sec. 3).
+
+        R(x, tau) = 1/(CK) sum_c sum_k sum_g p(v_g | x, c, tau) phi(v_g)
+
+    Every method has an asynchronous twin with an `a` in front. A failed request gives an unscored result with its
+    reason; a model that cannot serve scores at all raises BackendError on first use.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        criteria: Criteria | None = None,
+        scale: ScoreScale | None = None,
+        repeats: int = 1,
+        analysis: Analysis = "none",
+        exemplars: Sequence[Exemplar] = (),
+        min_coverage: float = MIN_COVERAGE,
+        allow_text: bool = False,
+        preference_temperature: float = 1.0,
+        max_concurrency: int = 50,
+        deadline: float = 60.0,
+        batch_deadline: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Configure the verifier; nothing is asked yet.
+
+        Args:
+            backend: Who answers.
+            criteria: A built-in set ("math", "agent", "manipulation"), a .toml or .md file, a dict or a list.
+            scale: The levels; the paper's 20 letters by default.
+            repeats: K, >= 1. A repeat re-draws what is random: a sampled analysis, the slot order of a pair, the order
+                of exemplars. Where nothing is random one call is made.
+            analysis: "sampled": the model writes an analysis before the verdict (the paper's way); "none": the verdict
+                alone, at a fraction of the cost.
+            exemplars: Judged examples put before the question.
+            min_coverage: Floor of the probability on the scale, in [0, 1]; below it a reading is unreadable.
+            allow_text: Accept the literal level where no distribution can be read (status "text").
+            preference_temperature: Divisor in the Bradley-Terry preference, > 0.
+            max_concurrency: Requests in flight at once, >= 1.
+            deadline: Seconds for one request, its retries included, waiting for a free place not.
+            batch_deadline: Seconds for one whole call of a method; None: no limit.
+            seed: Seed of the order of exemplars.
+
+        Raises:
+            ConfigError: A value is outside its range.
+        """
+        _check_at_least("repeats", repeats, 1)
+        _check_at_least("max_concurrency", max_concurrency, 1)
+        for name, value in (("preference_temperature", preference_temperature), ("deadline", deadline)):
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name} must be a finite number > 0, got {value}")
+        if batch_deadline is not None and not batch_deadline > 0:
+            raise ConfigError(f"batch_deadline must be > 0 seconds or None, got {batch_deadline}")
+        if not 0.0 <= min_coverage <= 1.0:
+            raise ConfigError(f"min_coverage must be in [0, 1], got {min_coverage}")
+        if analysis not in get_args(Analysis):
+            raise ConfigError(f"analysis must be one of {', '.join(get_args(Analysis))}, got {analysis!r}")
+        self.backend, self.scale = backend, scale or ScoreScale.letters()
+        odd = [shot.level for shot in exemplars if self.scale.index(shot.level) is None]
+        if odd:
+            raise ConfigError(f"exemplar level {odd[0]!r} is not on the scale {self.scale.first}..{self.scale.last}")
+        self.min_coverage, self.allow_text = min_coverage, allow_text
+        self.preference_temperature = preference_temperature
+        self.max_concurrency, self.deadline, self.batch_deadline = max_concurrency, deadline, batch_deadline
+        self._questions = Questions(
+            load(criteria), self.scale, repeats, analysis == "sampled", tuple(exemplars), seed, backend.sees_data
+        )
+        self._slots: asyncio.Semaphore | None = None
+
+    @property
+    def name(self) -> str:
+        """Who judges, for tables, plots and logs."""
+        return self.backend.name
+
+    def score(self, task: str, candidate: Candidate) -> Score:
+        """Return the score of one candidate."""
+        return self.score_many([(task, candidate)])[0]
+
+    def score_many(self, pairs: Sequence[tuple[str, Candidate]], *, criteria: Criteria | None = None) -> list[Score]:
+        """Return the scores of (task, candidate) pairs, in order; `criteria` replaces the verifier's for this call."""
+        return run(self._score_many(pairs, criteria))
+
+    def compare(self, task: str, first: Candidate, second: Candidate) -> PairScore:
+        """Return the scores of two candidates judged side by side, in both slot orders."""
+        return self.compare_many([(task, first, second)])[0]
+
+    def compare_many(self, triples: Sequence[tuple[str, Candidate, Candidate]]) -> list[PairScore]:
+        """Return the comparisons of (task, first, second) triples, in order."""
+        return run(self._compare_many(triples))
+
+    def track(self, task: str, steps: Sequence[str | Step], *, every: int = 1) -> ProgressCurve:
+        """Return the causal progress after each step: the score of step t sees steps up to t and nothing later."""
+        return self.track_many([(task, steps)], every=every)[0]
+
+    def track_many(
+        self, episodes: Sequence[tuple[str, Sequence[str | Step]]], *, every: int = 1
+    ) -> list[ProgressCurve]:
+        """Return the curves of (task, steps) episodes; every `every`-th step, the first and the last are asked."""
+        return run(self._track_many(episodes, every))
+
+    async def ascore(self, task: str, candidate: Candidate) -> Score:
+        """Return the score of one candidate."""
+        return (await self.ascore_many([(task, candidate)]))[0]
+
+    async def ascore_many(
+        self, pairs: Sequence[tuple[str, Candidate]], *, criteria: Criteria | None = None
+    ) -> list[Score]:
+        """Return the scores of (task, candidate) pairs, in order."""
+        return await arun(self._score_many(pairs, criteria))
+
+    async def acompare(self, task: str, first: Candidate, second: Candidate) -> PairScore:
+        """Return the scores of two candidates judged side by side."""
+        return (await self.acompare_many([(task, first, second)]))[0]
+
+    async def acompare_many(self, triples: Sequence[tuple[str, Candidate, Candidate]]) -> list[PairScore]:
+        """Return the comparisons of (task, first, second) triples, in order."""
+        return await arun(self._compare_many(triples))
+
+    async def atrack(self, task: str, steps: Sequence[str | Step], *, every: int = 1) -> ProgressCurve:
+        """Return the causal progress after each step."""
+        return (await self.atrack_many([(task, steps)], every=every))[0]
+
+    async def atrack_many(
+        self, episodes: Sequence[tuple[str, Sequence[str | Step]]], *, every: int = 1
+    ) -> list[ProgressCurve]:
+        """Return the progress curves of (task, steps) episodes."""
+        return await arun(self._track_many(episodes, every))
+
+    def close(self) -> None:
+        """Free the backend's connections and models."""
+        run(self.backend.aclose())
+
+    async def _score_many(self, pairs: Sequence[tuple[str, Candidate]], criteria: Criteria | None) -> list[Score]:
+        questions = self._questions if criteria is None else replace(self._questions, criteria=load(criteria))
+        plans = [questions.single("pointwise", _checked(task), candidate) for task, candidate in pairs]
+        return self._scores(plans, await self._ask(plans), _weights(questions))
+
+    async def _track_many(
+        self, episodes: Sequence[tuple[str, Sequence[str | Step]]], every: int
+    ) -> list[ProgressCurve]:
+        shown = [(_checked(task), Trajectory.of(steps).steps) for task, steps in episodes]
+        asked = [checkpoints(len(steps), every) for _, steps in shown]
+        plans = [
+            self._questions.single("progress", task, Trajectory(steps[: last + 1]))
+            for (task, steps), lasts in zip(shown, asked, strict=True)
+            for last in lasts
+        ]
+        scores = iter(self._scores(plans, await self._ask(plans), _weights(self._questions)))
+        return [
+            curve_of({last: next(scores) for last in lasts}, len(steps))
+            for (_, steps), lasts in zip(shown, asked, strict=True)
+        ]
+
+    async def _compare_many(self, triples: Sequence[tuple[str, Candidate, Candidate]]) -> list[PairScore]:
+        plans = [self._questions.pair(_checked(task), first, second) for task, first, second in triples]
+        answers = await self._ask(plans)
+        bill, weights, temperature = _Bill(answers), _weights(self._questions), self.preference_temperature
+        return [
+            pair_score_of(self._pair_readings(plan, answers), weights, bill.charge(plan), temperature=temperature)
+            for plan in plans
+        ]
+
+    async def _ask(self, plans: Sequence[Plan]) -> Answers:
+        if self._slots is None:
+            self._slots = asyncio.Semaphore(self.max_concurrency)
+        requests = [one for plan in plans for repeats in plan.values() for one in repeats if isinstance(one, Request)]
+        return await ask(self.backend, requests, Limits(self._slots, self.deadline, self.batch_deadline))
+
+    def _scores(self, plans: Sequence[Plan], answers: Answers, weights: Mapping[str, float]) -> list[Score]:
+        bill = _Bill(answers)
+        return [
+            score_of(
+                {name: [self._reading(one, TAG, answers) for one in repeats] for name, repeats in plan.items()},
+                weights,
+                bill.charge(plan),
+            )
+            for plan in plans
+        ]
+
+    def _reading(self, asked: Request | Unread, tag: str, answers: Answers) -> Reading | Unread:
+        answer = asked if isinstance(asked, Unread) else answers[asked.key]
+        if isinstance(answer, Unread):
+            return answer
+        try:
+            return read_score(answer, tag, self.scale, min_coverage=self.min_coverage, allow_text=self.allow_text)
+        except Unscorable as failure:
+            return Unread("unreadable", str(failure))
+
+    def _pair_readings(self, plan: Plan, answers: Answers) -> dict[str, list[PairReading | Unread]]:
+        # Questions.pair alternates the slot orders, the caller's own first.
+        return {
+            name: [self._pair_reading(one, k % 2 == 1, answers) for k, one in enumerate(repeats)]
+            for name, repeats in plan.items()
+        }
+
+    def _pair_reading(self, asked: Request | Unread, swapped: bool, answers: Answers) -> PairReading | Unread:
+        slot_a, slot_b = (self._reading(asked, tag, answers) for tag in PAIR_TAGS)
+        if isinstance(slot_a, Unread):
+            return slot_a
+        if isinstance(slot_b, Unread):
+            return slot_b
+        return PairReading(slot_b, slot_a, swapped) if swapped else PairReading(slot_a, slot_b, swapped)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A semaphore belongs to the event loop of its process.
+        return {**self.__dict__, "_slots": None}
+
+
+class _Bill:
+    """Charges every answer to the first plan that asked for it."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._unpaid = {key: usage_of(answer) for key, answer in answers.items()}
+
+    def charge(self, plan: Plan) -> Usage:
+        keys = [one.key for repeats in plan.values() for one in repeats if isinstance(one, Request)]
+        return sum((self._unpaid.pop(key, Usage()) for key in keys), Usage())
+
+
+def _weights(questions: Questions) -> dict[str, float]:
+    return {criterion.name: criterion.weight for criterion in questions.criteria}
+
+
+def _checked(task: str) -> str:
+    if not task.strip():
+        raise ConfigError("the task is empty; the judge must know what was asked")
+    return task
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
