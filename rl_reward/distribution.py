@@ -29,16 +29,16 @@ class ScoreDistribution:
 
     scale: ScoreScale
     """The levels."""
-    probs_L: NDArray[np.float64]
+    probs: NDArray[np.float64]
     """Probability of each level, float [L], sums to 1."""
     coverage: float
     """Mass on the scale before renormalising, in (0, 1]; 1 - coverage went to other tokens."""
 
     def __post_init__(self) -> None:
         """Refuse probabilities of another length than the scale, negative ones, or ones that do not sum to 1."""
-        shape_fits = self.probs_L.shape == (len(self.scale),)
-        if not shape_fits or not np.all(self.probs_L >= 0) or not math.isclose(self.probs_L.sum(), 1.0, abs_tol=1e-6):
-            raise ConfigError(f"probs must be {len(self.scale)} numbers >= 0 that sum to 1, got {self.probs_L!r}")
+        shape_fits = self.probs.shape == (len(self.scale),)
+        if not shape_fits or not np.all(self.probs >= 0) or not math.isclose(self.probs.sum(), 1.0, abs_tol=1e-6):
+            raise ConfigError(f"probs must be {len(self.scale)} numbers >= 0 that sum to 1, got {self.probs!r}")
 
     @classmethod
     def from_alternatives(
@@ -80,28 +80,23 @@ class ScoreDistribution:
     @property
     def mean(self) -> float:
         """The expectation of phi, the score, in [0, 1]."""
-        return float(self.probs_L @ self.scale.values_L)
+        return float(self.probs @ self.scale.values)
 
     @property
     def variance(self) -> float:
         """The variance of phi, in [0, 1/4]."""
-        return float(self.probs_L @ (self.scale.values_L - self.mean) ** 2)
+        return float(self.probs @ (self.scale.values - self.mean) ** 2)
 
     @property
     def entropy(self) -> float:
         """The entropy of the level in nats, in [0, ln L]."""
-        positive = self.probs_L[self.probs_L > 0]
+        positive = self.probs[self.probs > 0]
         return float(-(positive @ np.log(positive))) + 0.0
-
-    @property
-    def probs(self) -> dict[str, float]:
-        """The probability of each level by name, worst level first."""
-        return dict(zip(self.scale.levels, self.probs_L.tolist(), strict=True))
 
     def coarsen(self, granularity: int) -> ScoreDistribution:
         """Merge neighbouring levels into `granularity` ones, as if the judge had had a coarser scale."""
         merged = np.zeros(granularity)
-        np.add.at(merged, self.scale.bins(granularity), self.probs_L)
+        np.add.at(merged, self.scale.bins(granularity), self.probs)
         return ScoreDistribution(self.scale.coarsen(granularity), merged, self.coverage)
 
 

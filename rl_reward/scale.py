@@ -46,7 +46,7 @@ class ScoreScale:
         return len(self.levels)
 
     @property
-    def values_L(self) -> NDArray[np.float64]:
+    def values(self) -> NDArray[np.float64]:
         """The values phi of the levels, float [L], from 0 to 1 in equal steps."""
         return np.linspace(0.0, 1.0, len(self))
 

@@ -41,7 +41,7 @@ def read_score(
         return _distribution_at(reply, start, literal, scale, min_coverage)
     except Unscorable:
         if allow_text and literal is not None:
-            return Reading(float(scale.values_L[literal]), None)
+            return Reading(float(scale.values[literal]), None)
         raise
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
@@ -14,13 +13,12 @@ import numpy as np
 
 from rl_reward.adapters.messages import Text, text_of
 from rl_reward.adapters.schedule import TrainerState, Weight, checked_weight, weight_at
+from rl_reward.adapters.unscored import UnscoredLimit
+from rl_reward.criteria import Criteria
 from rl_reward.errors import BackendError, ConfigError
 from rl_reward.groups import Array, by_position, centred, is_flat, spread, within_group_correlation
 from rl_reward.scores import Score
 from rl_reward.types import Candidate, Usage
-
-Criteria = Mapping[str, str] | Sequence[str]
-"""Criteria of one call: questions by name, or names of built-in criteria."""
 
 EMPTY_COMPLETION = "(empty answer)"
 """What the judge reads where the policy wrote nothing: silence is judged like any other answer."""
@@ -95,8 +93,8 @@ class VerifierReward:
             group_size: `GRPOConfig.num_generations`, at least 2.
             eval_group_size: `GRPOConfig.num_generations_eval`; None takes the trainer's.
             reference: Dataset column with a reference answer, shown to the judge after the task. None cells show none.
-            criteria: Dataset column with the criteria of each row: {name: question}, a list, or a string. None cells
-                use the verifier's own.
+            criteria: Dataset column with the criteria of each row, in any form `Verifier(criteria=...)` takes. None
+                cells use the verifier's own.
             standardize: Divide by the std of the group's scores; False only subtracts their mean.
             min_spread: Groups whose scores have a sample std under this (score units, in [0, 1]) earn 0 in every scored
                 row. Otherwise TRL would blow up .800 .801 .802 .803 to the size of a real difference. The default is
@@ -111,8 +109,6 @@ class VerifierReward:
         _check(group_size >= 2, f"group_size must be at least 2, got {group_size}: a group of one has no mean to beat")
         _check(eval_group_size is None or eval_group_size >= 1, f"eval_group_size must be >= 1, got {eval_group_size}")
         _check(math.isfinite(min_spread) and min_spread >= 0, f"min_spread must be finite and >= 0, got {min_spread}")
-        _check(0 <= max_unscored <= 1, f"max_unscored is a share in [0, 1], got {max_unscored}")
-        _check(window >= 1, f"window must be at least 1 row, got {window}")
         self.__name__ = name
         self.verifier = verifier
         self.weight = checked_weight(weight)
@@ -122,7 +118,7 @@ class VerifierReward:
         self.criteria = criteria
         self.standardize = standardize
         self.min_spread = min_spread
-        self._failures = _FailureWindow(name, max_unscored, window)
+        self._limit = UnscoredLimit(name, max_unscored, window)
 
     async def __call__(
         self,
@@ -151,7 +147,7 @@ class VerifierReward:
         answers = [text_of(completion) for completion in completions]
         candidates = [answer if answer.strip() else EMPTY_COMPLETION for answer in answers]
         scores = await self._judge(list(zip(self._tasks(prompts, columns), candidates, strict=True)), columns)
-        self._failures.add(scores)
+        self._limit.add(scores)
 
         scores_MG = by_position([math.nan if score.value is None else score.value for score in scores], group_size)
         if log_extra is not None:
@@ -216,41 +212,11 @@ class VerifierReward:
         return [_finite(score) for score in scores]
 
 
-class _FailureWindow:
-    """Stops training when too many of the latest rows are unscored: a dead judge must not pass for a slow learner."""
-
-    def __init__(self, name: str, max_unscored: float, window: int) -> None:
-        self._name = name
-        self._max_unscored = max_unscored
-        self._window = window
-        self._rows: deque[tuple[str, str] | None] = deque(maxlen=window)
-
-    def add(self, scores: Sequence[Score]) -> None:
-        """Note the rows; raise BackendError once the limit is passed even if the rest of the window were scored."""
-        for score in scores:
-            self._rows.append((score.status, score.reason) if score.value is None else None)
-            failures = [row for row in self._rows if row is not None]
-            if len(failures) > self._max_unscored * self._window:
-                raise BackendError(self._verdict(failures))
-
-    def _verdict(self, failures: list[tuple[str, str]]) -> str:
-        last_reason = dict(failures)
-        common = Counter(status for status, _ in failures).most_common(3)
-        return (
-            f"{self._name}: {len(failures)} of the last {len(self._rows)} rows are unscored, more than max_unscored="
-            f"{self._max_unscored:g} of a window of {self._window}; repair the judge or raise the limit. Most common: "
-            + ", ".join(f"{count} x {status} ({last_reason[status] or 'no reason given'})" for status, count in common)
-        )
-
-
-def _criteria(cell: Mapping[str, str | None] | Sequence[str] | None) -> Criteria | None:
-    """Return a cell of the criteria column as criteria of a call."""
-    if isinstance(cell, str):
-        return [cell]
-    if isinstance(cell, Mapping):
-        # Arrow gives every row the keys of all rows, with None for those it never had.
-        return {name: question for name, question in cell.items() if question is not None} or None
-    return cell
+def _criteria(cell: Criteria | None) -> Criteria | None:
+    """Return a cell of the criteria column without what Arrow adds: every name of the column, None where it is not."""
+    if not isinstance(cell, Mapping):
+        return cell
+    return {name: question for name, question in cell.items() if question is not None} or None
 
 
 def _column(columns: Mapping[str, Sequence[Any]], column: str, argument: str) -> Sequence[Any]:

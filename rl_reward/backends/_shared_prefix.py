@@ -32,12 +32,15 @@ class Pass:
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
-    """The part of a sequence that was new when it was added."""
+class Run:
+    """A sequence in the tree; its nodes from `start` on are new and numbered one after another."""
 
     sequence: int
+    """Its index."""
     path_T: Ints
+    """Its nodes, in increasing order."""
     start: int
+    """How many of them were there before."""
 
 
 class TokenTree:
@@ -61,10 +64,11 @@ class TokenTree:
         first = len(self)
         # In lexicographic order the sequences below one node are neighbours, so a pass looks back at few nodes.
         order = sorted(range(len(sequences)), key=lambda i: sequences[i])
-        runs = [self._insert(i, sequences[i]) for i in order]
+        runs = [self.add(i, sequences[i]) for i in order]
         return [self._pass(runs, start, min(start + limit, len(self))) for start in range(first, len(self), limit)]
 
-    def _insert(self, sequence: int, tokens: Sequence[int]) -> _Run:
+    def add(self, sequence: int, tokens: Sequence[int]) -> Run:
+        """Add the tokens of one sequence, at least 1, and return which of its nodes are new."""
         path: list[int] = []
         for token in tokens[:-1]:
             node = self._child.get((path[-1] if path else -1, token))
@@ -77,9 +81,9 @@ class TokenTree:
             path.append(len(self))
             self._token.append(tokens[position])
             self._position.append(position)
-        return _Run(sequence, np.array(path, np.int64), start)
+        return Run(sequence, np.array(path, np.int64), start)
 
-    def _pass(self, runs: Sequence[_Run], start: int, stop: int) -> Pass:
+    def _pass(self, runs: Sequence[Run], start: int, stop: int) -> Pass:
         """Lay out the nodes start ... stop - 1, which belong to the ends of some `runs`."""
         here = [run for run in runs if run.path_T[run.start] < stop and run.path_T[-1] >= start]
         stored_C = np.unique(np.concatenate([run.path_T[run.path_T < start] for run in here]))
@@ -122,15 +126,15 @@ def groups(sequences: Sequence[Sequence[int]], growth: Sequence[int], limit: int
         limit: The most tokens of a group; one sequence longer than this is a group of its own.
     """
     members: list[int] = []
-    tree, grown = TokenTree(), 0
+    tree, reserve = TokenTree(), 0
     for i in sorted(range(len(sequences)), key=lambda i: sequences[i]):
         before = len(tree)
-        tree.grow([sequences[i]], limit=1 << 30) if False else tree.add(sequences[i])
-        if members and len(tree) + grown + growth[i] > limit:
-            yield Group(tuple(members), before + grown)
-            members, tree, grown = [], TokenTree(), 0
-            tree.add(sequences[i])
+        tree.add(i, sequences[i])
+        if members and len(tree) + reserve + growth[i] > limit:
+            yield Group(tuple(members), before + reserve)
+            members, tree, reserve = [], TokenTree(), 0
+            tree.add(i, sequences[i])
         members.append(i)
-        grown += growth[i]
+        reserve += growth[i]
     if members:
-        yield Group(tuple(members), len(tree) + grown)
+        yield Group(tuple(members), len(tree) + reserve)

@@ -80,6 +80,8 @@ class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
         super().__init__(env)
         self.task = task
         self.config = config
+        self._obs: Any = None  # what the simulator said last, for the methods a task implements
+        self._sim: Mapping[str, Any] = {}
         self._steps = 0
         self._latched = False
         self._over = True
@@ -94,12 +96,12 @@ class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
         """Render the current state, RGB uint8 [frame_size, frame_size, 3]."""
 
     @abstractmethod
-    def _begin(self, obs: Any) -> None:
-        """Note the initial state; called once per episode."""
+    def _begin(self) -> None:
+        """Note the initial state, from `self._obs` and `self._sim`; called once per episode."""
 
     @abstractmethod
-    def _solved(self, obs: Any, info: Mapping[str, Any]) -> bool:
-        """Return whether the task is solved in the current state; called at reset and after every step."""
+    def _solved(self) -> bool:
+        """Return whether the task is solved in the current state; called after every reset and every step."""
 
     @abstractmethod
     def _truth(self) -> dict[str, Any]:
@@ -109,46 +111,51 @@ class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
     def _caption(self, truth: Mapping[str, Any]) -> str:
         """Say in words what a camera would show of the state behind `truth`."""
 
+    def _restart(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Reset the simulator; `seed` must fix the initial state, and None must go on in the same random stream."""
+        return self.env.reset(seed=seed, options=options)
+
     def _observe(self, obs: Any) -> Any:
         """Return the observation the agent gets."""
         return obs
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; `seed` fixes the initial state. See `gymnasium.Env.reset`."""
-        obs, info = self._draw(seed, options)
-        self._begin(obs)
+        self._draw(seed, options)
+        self._begin()
         self._steps, self._latched, self._over = 0, False, False
-        return self._observe(obs), {**info, STEP_KEY: self._checkpoint(solved=False)}
+        return self._observe(self._obs), {**self._sim, STEP_KEY: self._checkpoint(solved=False)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Advance one low-level step. See the class for what `info` holds."""
         if self._over:
             raise RlRewardError("the episode is over or has not begun; call reset() before step()")
-        obs, _, terminated, truncated, info = self.env.step(action)
+        self._obs, _, terminated, truncated, self._sim = self.env.step(action)
         self._steps += 1
-        solved = self._solved(obs, info)
+        solved = self._solved()
         self._latched = self._latched or solved
         terminated = terminated or (solved and self.config.terminate_on_success)
         truncated = truncated or self._steps >= self.config.max_steps
         self._over = terminated or truncated
-        return self._observe(obs), self._reward(solved), terminated, truncated, self._info(info, solved)
+        return self._observe(self._obs), self._reward(solved), terminated, truncated, self._info(solved)
 
-    def _draw(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset the simulator until the start is not solved; without a seed each redraw continues the same stream."""
+    def _draw(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Restart until the start is not solved."""
         for attempt in range(_MAX_REDRAWS):
-            obs, info = self.env.reset(seed=seed if attempt == 0 else None, options=options)
-            if not self._solved(obs, info):
-                return obs, info
+            self._obs, self._sim = self._restart(seed if attempt == 0 else None, options)
+            if not self._solved():
+                return
         raise RlRewardError(f"{_MAX_REDRAWS} starts in a row were solved already; this task has nothing left to learn")
 
     def _reward(self, solved: bool) -> float:
         """Return the sparse reward of one step."""
         return float(solved) - (1.0 if self.config.reward == "minus_one_zero" else 0.0)
 
-    def _info(self, info: dict[str, Any], solved: bool) -> dict[str, Any]:
-        """Return `info` of one step with the keys of the contract."""
+    def _info(self, solved: bool) -> dict[str, Any]:
+        """Return the simulator's info of one step with the keys of the contract added."""
         headline = self._latched if self.config.success == "latched" else solved
-        info = {**info, "is_success": headline, "is_success_latched": self._latched, "is_success_final": solved}
+        success = {"is_success": headline, "is_success_latched": self._latched, "is_success_final": solved}
+        info: dict[str, Any] = {**self._sim, **success}
         if self._over or self._steps % self.config.stride == 0:
             info[STEP_KEY] = self._checkpoint(solved)
         return info

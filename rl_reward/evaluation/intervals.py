@@ -107,7 +107,7 @@ def wilson(successes: int, trials: int, *, level: float = 0.95) -> Interval:
     """Return the Wilson score interval of a success rate: 17 of 20 is [.64, .95]."""
     if not 0 <= successes <= trials or trials < 1:
         raise ConfigError(f"wilson needs 0 <= successes <= trials and trials >= 1, got {successes} of {trials}")
-    interval = stats.binomtest(successes, trials).proportion_ci(level, method="wilson")
+    interval: Any = stats.binomtest(successes, trials).proportion_ci(level, method="wilson")
     return Interval(float(interval.low), float(interval.high))
 
 

@@ -1,0 +1,226 @@
+"""One server, many requests: retries, deadlines, and a key that shows nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import itertools
+import math
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from rl_reward.backends.openai_wire import Malformed
+from rl_reward.errors import MissingExtraError, Unscorable
+from rl_reward.types import Usage
+
+try:
+    import openai
+except ImportError:
+    raise MissingExtraError("openai", "openai") from None
+
+T = TypeVar("T")
+
+_RETRIED = {408, 409, 429}
+_BACKOFF, _BACKOFF_MAX = 0.5, 8.0
+_CONNECT_SECONDS = 10.0
+_DETAIL = 300
+# The user's own random state must not move because a server was busy.
+_jitter = random.SystemRandom()
+
+
+class Key:
+    """A key that shows in no repr and no pickle: copies in other processes read it from the environment again."""
+
+    def __init__(self, value: str | None, variable: str | None) -> None:
+        """Hold `value`; None: read it from the environment variable when it is needed."""
+        self._value = value
+        self.variable = variable
+
+    def reveal(self) -> str:
+        """Return the key, empty if there is none."""
+        return self._value or (os.environ.get(self.variable, "") if self.variable else "")
+
+    def scrub(self, text: str) -> str:
+        """Return `text` without the key."""
+        key = self.reveal()
+        return text.replace(key, "***") if key else text
+
+    def __repr__(self) -> str:
+        return f"Key({self.variable or '***'})"
+
+    def __reduce__(self) -> tuple[type[Key], tuple[None, str | None]]:
+        return Key, (None, self.variable)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why one try failed."""
+
+    reason: str
+    """In words, without the key."""
+    status: int | None = None
+    """The HTTP status, None when there was no answer."""
+    passing: bool = True
+    """Whether another try may help."""
+    wait: float = 0.0
+    """Seconds the server asks to wait."""
+
+
+class Refused(Exception):  # noqa: N818 - what the server did
+    """The server will not answer this request, however often it is asked."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Carry `failure`; status None means that no server is there."""
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+class Endpoint:
+    """Posts JSON to one server through one pooled client."""
+
+    def __init__(
+        self,
+        base_url: str,
+        key: Key,
+        *,
+        deadline: float,
+        try_timeout: float | None,
+        max_retries: int,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        """Configure; see `OpenAICompatible` for the meaning. Nothing is opened yet."""
+        self.base_url, self.key = base_url, key
+        self._deadline, self._try_timeout = deadline, try_timeout
+        self._max_retries, self._sleep = max_retries, sleep
+        self._reached = False
+        self._owed = Usage()
+        self._bound: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
+
+    async def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+        """Post `body` and return what `read` makes of the decoded answer; a ValueError of `read` is worth a retry.
+
+        Raises:
+            TimeoutError: The deadline passed, retries included.
+            Unscorable: Every try failed in passing.
+            Refused: The server refuses the request, or was never there.
+        """
+        try:
+            async with asyncio.timeout(self._deadline) as limit:
+                for tries in itertools.count(1):
+                    outcome = await self._try(path, body, read)
+                    if not isinstance(outcome, Failure):
+                        return outcome
+                    await self._pause(self._wait_after(outcome, tries), limit)
+        except TimeoutError as error:
+            raise TimeoutError(str(error) or f"no answer within {self._deadline:g} s") from None
+        raise AssertionError("unreachable: the loop above has no end")
+
+    async def get(self, path: str, read: Callable[[Any], T]) -> T | Failure:
+        """Return what `read` makes of the answer to one GET, or why there is none."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await self._try(path, None, read)
+        except TimeoutError:
+            return Failure(f"no answer within {self._deadline:g} s")
+
+    def bill(self) -> Usage:
+        """Return the tries and seconds nobody has paid yet: those of the caller, and of requests that failed since."""
+        owed, self._owed = self._owed, Usage()
+        return owed
+
+    def owe(self, usage: Usage) -> None:
+        """Leave `usage` for the next bill."""
+        self._owed += usage
+
+    async def aclose(self) -> None:
+        """Close the connections; a later request opens new ones."""
+        bound, self._bound = self._bound, None
+        if bound is not None:
+            await bound[1].close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bound": None, "_owed": Usage()}
+
+    async def _try(self, path: str, body: dict[str, Any] | None, read: Callable[[Any], T]) -> T | Failure:
+        """Ask once. Failures come back as values: an exception raised while handling another would drag its body along."""
+        client, started = self._client(), time.perf_counter()
+        try:
+            sent = client.get(path, cast_to=object) if body is None else client.post(path, cast_to=object, body=body)
+            answer = await sent
+            self._reached = True
+            return read(answer)
+        except openai.APIStatusError as error:
+            failure = self._status_failure(error)
+        except openai.APITimeoutError:
+            failure = Failure("the connection timed out")
+        except openai.APIConnectionError as error:
+            # Once a server has answered, one that cannot be reached is restarting; before, it is not there.
+            absent = not self._reached and type(error.__cause__).__name__ == "ConnectError"
+            failure = Failure(f"the connection failed ({_root(error)})", passing=not absent)
+        except ValueError as error:
+            failure = Failure(str(error) if isinstance(error, Malformed) else "the answer is no valid JSON")
+        finally:
+            self._owed += Usage(calls=1, seconds=time.perf_counter() - started)
+        return failure
+
+    def _status_failure(self, error: openai.APIStatusError) -> Failure:
+        self._reached = True
+        reason = f"HTTP {error.status_code}: {self.key.scrub(_detail(error))[:_DETAIL]}"
+        passing = error.status_code in _RETRIED or error.status_code >= 500
+        return Failure(reason, error.status_code, passing, _retry_after(error.response.headers))
+
+    def _wait_after(self, failure: Failure, tries: int) -> float:
+        """Return the seconds to wait after the `tries`-th failure: doubling, with jitter, at least what was asked."""
+        if not failure.passing:
+            raise Refused(failure)
+        if tries > self._max_retries:
+            raise Unscorable(f"{failure.reason} ({tries} {'try' if tries == 1 else 'tries'})")
+        return max(failure.wait, min(_BACKOFF * 2 ** (tries - 1), _BACKOFF_MAX) * _jitter.uniform(0.5, 1.0))
+
+    async def _pause(self, seconds: float, limit: asyncio.Timeout) -> None:
+        left = (limit.when() or math.inf) - asyncio.get_running_loop().time()
+        if seconds >= left:
+            raise TimeoutError(f"the next try is due in {seconds:.3g} s, the deadline of {self._deadline:g} s is before")
+        await self._sleep(seconds)
+
+    def _client(self) -> openai.AsyncOpenAI:
+        """Return the client of the running loop: pooled connections die with the loop they were opened on."""
+        loop = asyncio.get_running_loop()
+        if self._bound is None or self._bound[0] is not loop:
+            timeout = openai.Timeout(self._try_timeout, connect=min(self._try_timeout or math.inf, _CONNECT_SECONDS))
+            # Local servers want no key and the client insists on one.
+            key = self.key.reveal() or "none"
+            client = openai.AsyncOpenAI(base_url=self.base_url, api_key=key, max_retries=0, timeout=timeout)
+            self._bound = loop, client
+        return self._bound[1]
+
+
+def _detail(error: openai.APIStatusError) -> str:
+    """Return what the server says about its refusal, on one line."""
+    body = error.body
+    if isinstance(body, dict):
+        fields = cast("dict[str, object]", body)
+        body = fields.get("message") or fields.get("detail") or fields
+    return " ".join(str(body or error.message).split())
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Return the seconds that `Retry-After` asks for, a number or a date; 0 without one."""
+    asked = headers.get("retry-after", "")
+    try:
+        seconds = float(asked)
+    except ValueError:
+        date = email.utils.parsedate_tz(asked)
+        seconds = email.utils.mktime_tz(date) - time.time() if date else 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
+
+
+def _root(error: BaseException) -> str:
+    """Return the innermost cause in words, e.g. "Connection refused"."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__

@@ -1,0 +1,163 @@
+"""The chat-completions format: messages as the server takes them, its answers as replies. Pure, no network."""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rl_reward.backends.base import Message, Reply, Token
+from rl_reward.backends.images import encode
+from rl_reward.scale import ScoreScale
+from rl_reward.types import Usage
+
+
+class Malformed(ValueError):
+    """The answer is not what the protocol promises; worth another try."""
+
+
+class NoLogprobs(Exception):  # noqa: N818 - what the answer has, not what went wrong
+    """The answer has text and no logprobs, or logprobs and no alternatives."""
+
+
+class EmptyAnswer(Exception):  # noqa: N818 - what the answer is
+    """The answer has no text at all."""
+
+
+def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return `messages` as the server takes them, images as data URLs."""
+    return [{"role": message.role, "content": _content(message)} for message in messages]
+
+
+def reply_of(answer: Any, tags: Sequence[str] = ()) -> Reply:
+    """Return the reply in the JSON `answer` of a server.
+
+    Args:
+        answer: The decoded body.
+        tags: If given, alternatives before the first of these opening tags are dropped: analyses are long, no score
+            stands in them, and replies are kept in caches.
+
+    Raises:
+        Malformed: The body is not a chat completion.
+        NoLogprobs: It is one without what a score is read from.
+        EmptyAnswer: The model wrote nothing.
+    """
+    try:
+        choice = answer["choices"][0]
+        message, entries = choice["message"], (choice.get("logprobs") or {}).get("content") or []
+        content, reasoning = message.get("content") or "", _reasoning(message)
+        _check(content + reasoning, entries, choice)
+        return Reply(
+            _without_stop_token(_tokens(entries, tags), content or reasoning),
+            content,
+            reasoning,
+            choice.get("finish_reason") or "stop",
+            usage_of(answer),
+        )
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise Malformed(f"the answer is no chat completion ({type(error).__name__}: {error})") from None
+
+
+def usage_of(answer: Any) -> Usage:
+    """Return the tokens that `answer` says it cost."""
+    usage = answer.get("usage") or {}
+    return Usage(0, int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
+
+
+def follows_prefill(reply: Reply, scale: ScoreScale) -> bool:
+    """Return whether `reply` goes on from a prefilled opening tag, rather than beginning an answer of its own."""
+    return scale.index(_text(reply.tokens).partition("<")[0]) is not None
+
+
+def with_prefill(reply: Reply, tags: Sequence[str], scale: ScoreScale) -> Reply:
+    """Return `reply` with the prefilled opening tag before it, a closing tag that the token limit cut off completed."""
+    tokens = (Token(f"<{tags[0]}>"), *reply.tokens)
+    missing = _missing_close(_text(tokens), tags[-1], scale)
+    if missing:
+        tokens = (*tokens, Token(missing))
+    # What follows a prefilled tag is the answer, whatever field a reasoning parser puts it into.
+    finish_reason = reply.finish_reason if missing is None else "stop"
+    return replace(reply, tokens=tokens, content=_text(tokens), finish_reason=finish_reason)
+
+
+def _missing_close(text: str, tag: str, scale: ScoreScale) -> str | None:
+    """Return what closes the last `<tag>LEVEL` of `text`: "" where nothing is missing, None where no level stands."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    if opening not in text:
+        return None
+    body = text.rpartition(opening)[2].rstrip()
+    if closing in body:
+        return ""
+    written = next(n for n in range(len(closing), -1, -1) if body.endswith(closing[:n]))
+    # "A good answer" begins with a letter and is no verdict.
+    return closing[written:] if scale.index(body[: len(body) - written]) is not None else None
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, str) for part in message.parts):
+        return message.text
+    return [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image_url", "image_url": {"url": encode(part).data_url}}
+        for part in message.parts
+    ]
+
+
+def _reasoning(message: Any) -> str:
+    return message.get("reasoning_content") or message.get("reasoning") or ""
+
+
+def _check(text: str, entries: Sequence[Any], choice: Any) -> None:
+    if not text and not entries:
+        raise EmptyAnswer(f"the answer is empty (finish_reason {choice.get('finish_reason')})")
+    if not entries:
+        raise NoLogprobs("it gives no logprobs")
+    if not any(entry.get("top_logprobs") for entry in entries):
+        raise NoLogprobs("it gives no alternatives (top_logprobs is empty)")
+
+
+def _tokens(entries: Sequence[Any], tags: Sequence[str]) -> tuple[Token, ...]:
+    texts = list(_texts(entries))
+    whole = "".join(texts)
+    found = [position for tag in tags if (position := whole.find(f"<{tag}>")) >= 0]
+    first = min(found, default=len(whole)) if tags else 0
+    tokens, end = list[Token](), 0
+    for text, entry in zip(texts, entries, strict=True):
+        end += len(text)
+        alternatives = _alternatives(entry) if end > first else ()
+        logprob = entry.get("logprob")
+        tokens.append(Token(text, None if logprob is None else float(logprob), alternatives))
+    return tuple(tokens)
+
+
+def _texts(entries: Sequence[Any]) -> Iterator[str]:
+    """Yield the string of each token; the pieces of a character split over tokens stand in the last of them."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for entry in entries:
+        token, raw = entry["token"], entry.get("bytes")
+        # A piece of a character is spelled "bytes:\xe2" by some servers and as the replacement mark by others.
+        in_pieces = raw and (token.startswith("bytes:") or "\ufffd" in token)
+        yield decoder.decode(bytes(raw)) if in_pieces else token
+
+
+def _alternatives(entry: Any) -> tuple[tuple[str, float], ...]:
+    return tuple((top["token"], _number(top["logprob"])) for top in entry.get("top_logprobs") or ())
+
+
+def _number(value: Any) -> float:
+    # Some JSON encoders write NaN and -inf as null. Which of the two it was is not known: unreadable, not impossible.
+    return math.nan if value is None else float(value)
+
+
+def _without_stop_token(tokens: tuple[Token, ...], text: str) -> tuple[Token, ...]:
+    """Drop the end-of-turn token, which some servers list among the logprobs though it is no part of the text."""
+    while text.strip() and _text(tokens[:-1]).rstrip().endswith(text.strip()):
+        tokens = tokens[:-1]
+    return tokens
+
+
+def _text(tokens: Sequence[Token]) -> str:
+    return "".join(token.text for token in tokens)
