@@ -95,7 +95,7 @@ class Oracle:
         return _curve({step: self._truth(steps[step]) for step in checkpoints(len(steps), every)}, len(steps))
 
     def _truth(self, step: Step) -> float:
-        data: Mapping[str, Any] = cast("Mapping[str, Any]", step.data) if isinstance(step.data, Mapping) else {}
+        data = cast("Mapping[str, Any]", step.data if isinstance(step.data, Mapping) else {})
         if self.key not in data:
             raise ConfigError(f"the oracle needs Step.data[{self.key!r}] in [0, 1], got keys {list(data)}")
         return float(data[self.key])

@@ -19,7 +19,11 @@ def test_markdown_and_toml_files_say_the_same(tmp_path):
     markdown, toml = tmp_path / "c.md", tmp_path / "c.toml"
     markdown.write_text("# How to judge\n\n## Truth (weight 3)\nIs it\ntrue?\n\n## Form\nIs it tidy?\n")
     toml.write_text('[Truth]\ndescription = "Is it true?"\nweight = 3\n[Form]\ndescription = "Is it tidy?"\n')
-    assert load(markdown) == load(str(toml)) == (Criterion("Truth", "Is it true?", 0.75), Criterion("Form", "Is it tidy?", 0.25))
+    assert (
+        load(markdown)
+        == load(str(toml))
+        == (Criterion("Truth", "Is it true?", 0.75), Criterion("Form", "Is it tidy?", 0.25))
+    )
 
 
 @pytest.mark.parametrize(

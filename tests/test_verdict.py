@@ -42,7 +42,9 @@ def test_a_letter_glued_to_the_bracket_is_found():
 
 
 def test_the_last_complete_tag_is_the_verdict():
-    quoted = reply("I might say <score>", level("A"), "</score> but: <score>", level("T", T=1 - 1e-9, A=1e-9), "</score>")
+    quoted = reply(
+        "I might say <score>", level("A"), "</score> but: <score>", level("T", T=1 - 1e-9, A=1e-9), "</score>"
+    )
     assert mean(quoted) == pytest.approx(1.0)
     trailing = reply("<score>", level("T", T=1 - 1e-9, A=1e-9), "</score> That is my <score> for it.")
     assert mean(trailing) == pytest.approx(1.0)

@@ -109,9 +109,9 @@ def test_an_odd_number_of_sampled_pair_repeats_is_rounded_up_to_both_orders():
 
 
 def test_preference_temperature():
-    assert Verifier(Simulated(quality), preference_temperature=0.1).compare("t", "good", "bad").p_first == pytest.approx(
-        1 / (1 + np.exp(-5.0))
-    )
+    assert Verifier(Simulated(quality), preference_temperature=0.1).compare(
+        "t", "good", "bad"
+    ).p_first == pytest.approx(1 / (1 + np.exp(-5.0)))
 
 
 def test_tracking_is_causal_and_asks_the_first_and_last_step():
@@ -192,7 +192,11 @@ def test_unscored_rate_is_seen_and_never_a_number():
 def test_the_synchronous_face_works_inside_a_running_loop():
     async def notebook():
         verifier = Verifier(Simulated(quality))
-        return verifier.score("t", "good"), await verifier.ascore("t", "good"), await verifier.acompare("t", "good", "bad")
+        return (
+            verifier.score("t", "good"),
+            await verifier.ascore("t", "good"),
+            await verifier.acompare("t", "good", "bad"),
+        )
 
     sync, twin, pair = asyncio.run(notebook())
     assert sync.value == twin.value

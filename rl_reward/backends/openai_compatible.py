@@ -16,11 +16,9 @@ import numpy as np
 
 from rl_reward.backends.base import Message, Reply, Request
 from rl_reward.backends.capabilities import Capabilities
-from rl_reward.backends.openai_http import Endpoint, Failure, Key, Refused
+from rl_reward.backends.openai_http import ANSWERED, Endpoint, Failure, Key
 from rl_reward.backends.openai_wire import (
-    EmptyAnswer,
     Malformed,
-    NoLogprobs,
     chat_messages,
     follows_prefill,
     reply_of,
@@ -36,6 +34,8 @@ Prefill = Literal["auto", "always", "never"]
 
 _OPENAI = "https://api.openai.com/v1"
 _CHAT = "/chat/completions"
+_TAG = "score"
+_NEEDS = "take a server and a model that return the logprobs of letters (vLLM, SGLang, some hosted ones)"
 # A level and its closing tag; of the tag a part is enough. A pair writes two of them and one opening tag.
 _PREFILLED_TOKENS = {1: 4, 2: 32}
 _BAD_REQUEST = {400, 413, 422}
@@ -104,12 +104,9 @@ class OpenAICompatible:
         for name, value in (("temperature", temperature), ("deadline", deadline), ("try_timeout", try_timeout or 1.0)):
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name} must be a finite number > 0, got {value}")
-        limits = {"max_analysis_tokens": max_analysis_tokens, "max_answer_tokens": max_answer_tokens}
-        for name, value, low in (*((k, v, 1) for k, v in limits.items()), ("max_retries", max_retries, 0)):
-            if value < low:
-                raise ConfigError(f"{name} must be >= {low}, got {value}")
-        if not 1 <= top_logprobs:
-            raise ConfigError(f"top_logprobs must be >= 1, got {top_logprobs}")
+        _check_at_least(1, top_logprobs=top_logprobs)
+        _check_at_least(1, max_analysis_tokens=max_analysis_tokens, max_answer_tokens=max_answer_tokens)
+        _check_at_least(0, max_retries=max_retries)
         self.model, self.base_url = model, _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
         self.name = f"openai:{model}"
         self.top_logprobs, self.temperature = top_logprobs, temperature
@@ -142,18 +139,11 @@ class OpenAICompatible:
         A refusal (HTTP 400, no logprobs) is a BackendError on first use; once requests have been served it is the fault
         of this request, for example too long for the model, and leaves it unscored.
         """
-        try:
-            reply = await self._answer(request)
-        except Refused as refused:
-            failure = refused.failure
-        except NoLogprobs as lack:
-            raise self._fault(f"{self.name}: {lack}; scores need a server and a model that return both") from None
-        except EmptyAnswer as empty:
-            raise Unscorable(str(empty)) from None
-        else:
-            self._served = True
-            return reply
-        raise await self._explained(failure)
+        reply = await self._answer(request)
+        if isinstance(reply, Failure):
+            raise await self._explained(reply)
+        self._served = True
+        return reply
 
     async def capabilities(self) -> Capabilities:
         """Ask a few tiny questions and return what was found.
@@ -163,29 +153,20 @@ class OpenAICompatible:
             TimeoutError: The server is too slow.
             Unscorable: The server fails.
         """
-        scale = ScoreScale.letters()
-        question = _question(scale)
+        question = _question()
         models = await self._endpoint.get("/models", _model_names)
         prefill = await self._can_prefill()
         images = await self._sees_images()
-        reply, problem, started = Reply((), ""), "", time.perf_counter()
-        try:
-            reply = await self._answer(question)
-        except Refused as refused:
-            failure = refused.failure
-        except (NoLogprobs, EmptyAnswer) as lack:
-            failure, problem = None, str(lack)
-        else:
-            failure = None
-        if failure is not None:
-            raise await self._explained(failure)
+        started = time.perf_counter()
+        reply = await self._answer(question)
         latency = time.perf_counter() - started
-        coverage = None
-        if not problem:
-            coverage, problem = _coverage(reply, scale)
+        if isinstance(reply, Failure) and reply.status != ANSWERED:
+            raise await self._explained(reply)
+        tokens = () if isinstance(reply, Failure) else reply.tokens
+        coverage, problem = _coverage(reply, question.scale)
         return Capabilities(
-            logprobs=any(token.logprob is not None for token in reply.tokens),
-            alternatives=max((len(token.alternatives) for token in reply.tokens), default=0),
+            logprobs=any(token.logprob is not None for token in tokens),
+            alternatives=max((len(token.alternatives) for token in tokens), default=0),
             coverage=coverage,
             prefill=prefill,
             images=images,
@@ -200,13 +181,15 @@ class OpenAICompatible:
             self._probing.cancel()
         await self._endpoint.aclose()
 
-    async def _answer(self, request: Request) -> Reply:
+    async def _answer(self, request: Request) -> Reply | Failure:
         prefills = not request.sampled and await self._can_prefill()
         reply = await self._ask(self._body(request, prefills), () if prefills else request.tags)
+        if isinstance(reply, Failure):
+            return reply
         reply = replace(reply, usage=reply.usage + self._endpoint.bill())
         return with_prefill(reply, request.tags, request.scale) if prefills else reply
 
-    async def _ask(self, body: dict[str, Any], tags: Sequence[str]) -> Reply:
+    async def _ask(self, body: dict[str, Any], tags: Sequence[str]) -> Reply | Failure:
         return await self._endpoint.post(_CHAT, body, lambda answer: reply_of(answer, tags))
 
     def _body(self, request: Request, prefills: bool) -> dict[str, Any]:
@@ -232,44 +215,36 @@ class OpenAICompatible:
 
     async def _can_prefill(self) -> bool:
         """Return whether answers can be begun for the model; all who want to know at first wait for one question."""
-        if self._prefills is None:
-            if self._probing is None or self._probing.done():
-                self._probing = asyncio.create_task(self._probe_prefill())
-            # Shielded: one of those who wait may be cancelled, the others still want the answer.
-            self._prefills = await asyncio.shield(self._probing)
-        return self._prefills
+        if self._prefills is not None:
+            return self._prefills
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe_prefill())
+        # Shielded: one of those who wait may be cancelled, the others still want the answer.
+        self._prefills = found = await asyncio.shield(self._probing)
+        return found
 
     async def _probe_prefill(self) -> bool:
         """Ask a tiny question with its answer begun: servers refuse that, go on from it, or silently ignore it."""
-        scale = ScoreScale.letters()
-        try:
-            reply = await self._ask(self._body(_question(scale), prefills=True), ())
-        except Refused as refused:
-            failure = refused.failure
-        except (NoLogprobs, EmptyAnswer):
-            return False
-        else:
-            self._endpoint.owe(reply.usage)
-            return follows_prefill(reply, scale)
-        if failure.status in _BAD_REQUEST:
-            return False
-        raise await self._explained(failure)
+        question = _question()
+        reply = await self._ask(self._body(question, prefills=True), ())
+        if isinstance(reply, Failure):
+            if reply.status in _BAD_REQUEST or reply.status == ANSWERED:
+                return False
+            raise await self._explained(reply)
+        self._endpoint.owe(reply.usage)
+        return follows_prefill(reply, question.scale)
 
     async def _sees_images(self) -> bool:
         """Return whether an image costs prompt tokens; some servers refuse images, others drop them silently."""
         image = np.full((64, 64, 3), 128, np.uint8)
         tokens: list[int] = []
         for parts in (("Answer yes.",), ("Answer yes.", image)):
-            body = self._body(replace(_question(ScoreScale.letters()), messages=(Message("user", parts),)), False)
-            try:
-                usage = await self._endpoint.post(_CHAT, body, usage_of)
-            except Refused:
+            body = self._body(replace(_question(), messages=(Message("user", parts),)), prefills=False)
+            usage = await self._endpoint.post(_CHAT, body, usage_of)
+            if isinstance(usage, Failure):
                 return False
             tokens.append(usage.prompt_tokens)
         return tokens[1] > tokens[0]
-
-    def _fault(self, message: str) -> BackendError | Unscorable:
-        return Unscorable(message) if self._served else BackendError(message)
 
     async def _explained(self, failure: Failure) -> BackendError | Unscorable:
         """Return the error that says what was refused and what to change."""
@@ -277,8 +252,10 @@ class OpenAICompatible:
             return BackendError(f"no server at {self.base_url}: {failure.reason}; start it or correct base_url")
         if failure.status in (401, 403):
             return BackendError(f"{self.base_url} refuses the key ({failure.reason}); {self._key_advice()}")
-        if failure.status in _BAD_REQUEST and self._served:
-            return Unscorable(f"the server refuses the request ({failure.reason})")
+        if self._served and (failure.status in _BAD_REQUEST or failure.status == ANSWERED):
+            return Unscorable(failure.reason)
+        if failure.status == ANSWERED:
+            return BackendError(f"{self.name} at {self.base_url}: {failure.reason}; {_NEEDS}")
         models = await self._endpoint.get("/models", _model_names)
         if isinstance(models, tuple) and models and self.model not in models:
             shown = ", ".join(models[:_MODELS_SHOWN]) + (", ..." if len(models) > _MODELS_SHOWN else "")
@@ -299,24 +276,28 @@ class OpenAICompatible:
         return "change it with extra_body; a field given as None is left out"
 
 
-def _question(scale: ScoreScale) -> Request:
+def _question() -> Request:
     """Return a tiny question whose answer any model knows."""
+    scale = ScoreScale.letters()
     text = (
         f"Is it true that 2 + 2 = 4? Rate it from {scale.first} (false) to {scale.last} (true). "
-        f"Answer with <score>LETTER</score> and nothing else."
+        f"Answer with <{_TAG}>LETTER</{_TAG}> and nothing else."
     )
-    return Request("pointwise", (Message("user", (text,)),), ("score",), scale, text, "truth", ("2 + 2 = 4",))
+    return Request("pointwise", (Message("user", (text,)),), (_TAG,), scale, text, "truth", ("2 + 2 = 4",))
 
 
-def _coverage(reply: Reply, scale: ScoreScale) -> tuple[float | None, str]:
-    """Return the probability on the scale, and why it is too little where it is."""
+def _coverage(reply: Reply | Failure, scale: ScoreScale) -> tuple[float | None, str]:
+    """Return the probability on the scale, and why no score can be read where none can."""
+    if isinstance(reply, Failure):
+        return None, f"{reply.reason}; {_NEEDS}"
     try:
-        reading = read_score(reply, "score", scale, min_coverage=0.0)
+        reading = read_score(reply, _TAG, scale, min_coverage=0.0)
     except Unscorable as error:
         return None, f"{error}; the model wrote {reply.content[:80]!r}"
     coverage = reading.distribution.coverage if reading.distribution is not None else 0.0
-    too_little = f"only {coverage:.2g} of the probability is on the letters, {MIN_COVERAGE:g} is needed; take another model"
-    return coverage, too_little if coverage < MIN_COVERAGE else ""
+    if coverage >= MIN_COVERAGE:
+        return coverage, ""
+    return coverage, f"only {coverage:.2g} of the probability is on the letters, {MIN_COVERAGE:g} is needed; {_NEEDS}"
 
 
 def _model_names(answer: Any) -> tuple[str, ...]:
@@ -333,3 +314,9 @@ def _checked_url(url: str) -> str:
     if parts.username or parts.password or parts.query:
         raise ConfigError("base_url must hold no key, user name or query; give api_key or its variable")
     return url.rstrip("/")
+
+
+def _check_at_least(low: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < low:
+            raise ConfigError(f"{name} must be >= {low}, got {value}")

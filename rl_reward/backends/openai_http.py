@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from rl_reward.backends.openai_wire import Malformed
+from rl_reward.backends.openai_wire import Malformed, NoLogprobs
 from rl_reward.errors import MissingExtraError, Unscorable
 from rl_reward.types import Usage
 
@@ -23,6 +23,9 @@ except ImportError:
     raise MissingExtraError("openai", "openai") from None
 
 T = TypeVar("T")
+
+ANSWERED = 200
+"""The status of failures that are about what the answer says."""
 
 _RETRIED = {408, 409, 429}
 _BACKOFF, _BACKOFF_MAX = 0.5, 8.0
@@ -63,20 +66,11 @@ class Failure:
     reason: str
     """In words, without the key."""
     status: int | None = None
-    """The HTTP status, None when there was no answer."""
+    """The HTTP status, None when nothing answered."""
     passing: bool = True
-    """Whether another try may help."""
+    """Whether another try may help; if not, the server refuses the request, or is not there."""
     wait: float = 0.0
     """Seconds the server asks to wait."""
-
-
-class Refused(Exception):  # noqa: N818 - what the server did
-    """The server will not answer this request, however often it is asked."""
-
-    def __init__(self, failure: Failure) -> None:
-        """Carry `failure`; status None means that no server is there."""
-        super().__init__(failure.reason)
-        self.failure = failure
 
 
 class Endpoint:
@@ -100,19 +94,18 @@ class Endpoint:
         self._owed = Usage()
         self._bound: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
 
-    async def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
-        """Post `body` and return what `read` makes of the decoded answer; a ValueError of `read` is worth a retry.
+    async def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T | Failure:
+        """Post `body` and return what `read` makes of the decoded answer, or why no try will ever succeed.
 
         Raises:
             TimeoutError: The deadline passed, retries included.
             Unscorable: Every try failed in passing.
-            Refused: The server refuses the request, or was never there.
         """
         try:
             async with asyncio.timeout(self._deadline) as limit:
                 for tries in itertools.count(1):
                     outcome = await self._try(path, body, read)
-                    if not isinstance(outcome, Failure):
+                    if not isinstance(outcome, Failure) or not outcome.passing:
                         return outcome
                     await self._pause(self._wait_after(outcome, tries), limit)
         except TimeoutError as error:
@@ -146,7 +139,7 @@ class Endpoint:
         return {**self.__dict__, "_bound": None, "_owed": Usage()}
 
     async def _try(self, path: str, body: dict[str, Any] | None, read: Callable[[Any], T]) -> T | Failure:
-        """Ask once. Failures come back as values: an exception raised while handling another would drag its body along."""
+        """Ask once. Failures are values: an exception raised while handling another would drag its body along."""
         client, started = self._client(), time.perf_counter()
         try:
             sent = client.get(path, cast_to=object) if body is None else client.post(path, cast_to=object, body=body)
@@ -161,8 +154,10 @@ class Endpoint:
             # Once a server has answered, one that cannot be reached is restarting; before, it is not there.
             absent = not self._reached and type(error.__cause__).__name__ == "ConnectError"
             failure = Failure(f"the connection failed ({_root(error)})", passing=not absent)
+        except NoLogprobs as error:
+            failure = Failure(str(error), ANSWERED, passing=False)
         except ValueError as error:
-            failure = Failure(str(error) if isinstance(error, Malformed) else "the answer is no valid JSON")
+            failure = Failure(str(error) if isinstance(error, Malformed) else "the answer is no valid JSON", ANSWERED)
         finally:
             self._owed += Usage(calls=1, seconds=time.perf_counter() - started)
         return failure
@@ -175,8 +170,6 @@ class Endpoint:
 
     def _wait_after(self, failure: Failure, tries: int) -> float:
         """Return the seconds to wait after the `tries`-th failure: doubling, with jitter, at least what was asked."""
-        if not failure.passing:
-            raise Refused(failure)
         if tries > self._max_retries:
             raise Unscorable(f"{failure.reason} ({tries} {'try' if tries == 1 else 'tries'})")
         return max(failure.wait, min(_BACKOFF * 2 ** (tries - 1), _BACKOFF_MAX) * _jitter.uniform(0.5, 1.0))
@@ -184,7 +177,7 @@ class Endpoint:
     async def _pause(self, seconds: float, limit: asyncio.Timeout) -> None:
         left = (limit.when() or math.inf) - asyncio.get_running_loop().time()
         if seconds >= left:
-            raise TimeoutError(f"the next try is due in {seconds:.3g} s, the deadline of {self._deadline:g} s is before")
+            raise TimeoutError(f"the next try is due in {seconds:.3g} s, {left:.3g} s are left of the deadline")
         await self._sleep(seconds)
 
     def _client(self) -> openai.AsyncOpenAI:

@@ -6,24 +6,22 @@ import codecs
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from rl_reward.backends.base import Message, Reply, Token
 from rl_reward.backends.images import encode
 from rl_reward.scale import ScoreScale
 from rl_reward.types import Usage
 
+_NOTHING: dict[str, Any] = {}
+
 
 class Malformed(ValueError):
     """The answer is not what the protocol promises; worth another try."""
 
 
-class NoLogprobs(Exception):  # noqa: N818 - what the answer has, not what went wrong
-    """The answer has text and no logprobs, or logprobs and no alternatives."""
-
-
-class EmptyAnswer(Exception):  # noqa: N818 - what the answer is
-    """The answer has no text at all."""
+class NoLogprobs(Exception):
+    """The answer has text, and no logprobs or no alternatives."""
 
 
 def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -42,13 +40,13 @@ def reply_of(answer: Any, tags: Sequence[str] = ()) -> Reply:
     Raises:
         Malformed: The body is not a chat completion.
         NoLogprobs: It is one without what a score is read from.
-        EmptyAnswer: The model wrote nothing.
     """
     try:
         choice = answer["choices"][0]
-        message, entries = choice["message"], (choice.get("logprobs") or {}).get("content") or []
+        message, entries = choice["message"], (choice.get("logprobs") or _NOTHING).get("content") or ()
         content, reasoning = message.get("content") or "", _reasoning(message)
-        _check(content + reasoning, entries, choice)
+        if content + reasoning:
+            _check_logprobs(entries)
         return Reply(
             _without_stop_token(_tokens(entries, tags), content or reasoning),
             content,
@@ -61,8 +59,10 @@ def reply_of(answer: Any, tags: Sequence[str] = ()) -> Reply:
 
 
 def usage_of(answer: Any) -> Usage:
-    """Return the tokens that `answer` says it cost."""
-    usage = answer.get("usage") or {}
+    """Return the tokens that `answer` says it cost; raise Malformed if it is no object."""
+    if not isinstance(answer, dict):
+        raise Malformed(f"the answer is no JSON object, it is {type(answer).__name__}")
+    usage = cast("dict[str, Any]", answer).get("usage") or _NOTHING
     return Usage(0, int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
 
 
@@ -110,13 +110,11 @@ def _reasoning(message: Any) -> str:
     return message.get("reasoning_content") or message.get("reasoning") or ""
 
 
-def _check(text: str, entries: Sequence[Any], choice: Any) -> None:
-    if not text and not entries:
-        raise EmptyAnswer(f"the answer is empty (finish_reason {choice.get('finish_reason')})")
+def _check_logprobs(entries: Sequence[Any]) -> None:
     if not entries:
-        raise NoLogprobs("it gives no logprobs")
+        raise NoLogprobs("the answer has no logprobs")
     if not any(entry.get("top_logprobs") for entry in entries):
-        raise NoLogprobs("it gives no alternatives (top_logprobs is empty)")
+        raise NoLogprobs("the answer has no alternatives (top_logprobs is empty)")
 
 
 def _tokens(entries: Sequence[Any], tags: Sequence[str]) -> tuple[Token, ...]:

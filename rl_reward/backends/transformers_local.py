@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,26 +13,26 @@ from typing import Any, cast
 
 import numpy as np
 
-from rl_reward.backends._shared_prefix import groups
 from rl_reward.backends.base import Reply, Request, Token
 from rl_reward.errors import BackendError, ConfigError, MissingExtraError, RlRewardError, Unscorable
 from rl_reward.types import Usage
 
 try:
     import torch
-    from huggingface_hub import try_to_load_from_cache
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from rl_reward.backends._causal_reader import CausalReader
-    from rl_reward.backends._local_text import LevelTokens, LocalText, close_thinking
+    from rl_reward.backends.local.loading import load, locate
+    from rl_reward.backends.local.prefixes import groups
+    from rl_reward.backends.local.reader import CausalReader
+    from rl_reward.backends.local.text import LevelTokens, LocalText, close_thinking
 except ImportError as error:
     raise MissingExtraError(error.name or "transformers", "local") from error
 
 # Requests of one burst arrive within this time; waiting for them costs less than reading their prefix twice.
 _GATHER_SECONDS = 0.005
-_OFF_SCALE_SHOWN = 5
-# Room for the tags and levels that follow a prompt.
+# Room for the tags and levels behind a prompt.
 _ANSWER_TOKENS = 64
+_OFF_SCALE_SHOWN = 5
 
 
 @dataclass(eq=False)
@@ -42,19 +41,25 @@ class _Job:
 
     request: Request
     future: Future[Reply] = field(default_factory=lambda: Future[Reply]())
+    prompt: list[int] = field(default_factory=lambda: list[int]())
     text: str = ""
-    prompt_ids: list[int] = field(default_factory=lambda: list[int]())
     stream: list[Token] = field(default_factory=lambda: list[Token]())
 
-    def write(self, tokens: Sequence[Token]) -> None:
+    def write(self, *tokens: Token) -> None:
         """Append `tokens` to the answer."""
         self.stream.extend(tokens)
         self.text += "".join(token.text for token in tokens)
 
+    def finish(self, seconds: float) -> None:
+        """Hand the answer over."""
+        content = "".join(token.text for token in self.stream)
+        usage = Usage(1, len(self.prompt), len(self.stream), seconds)
+        self.future.set_result(Reply(tuple(self.stream), content, usage=usage))
+
 
 @dataclass(frozen=True, eq=False)
 class _Loaded:
-    """A model that is in memory."""
+    """A model in memory."""
 
     reader: CausalReader
     text: LocalText
@@ -69,11 +74,10 @@ class _Loaded:
 
 
 class TransformersLocal:
-    """Any causal LM that transformers loads: a folder, a GGUF file or folder, a downloaded hub model, a model object.
+    """Any causal LM that transformers loads, with or without a chat template. Text only; nothing is ever fetched.
 
-    Concurrent requests are gathered into batches and run one batch at a time in a worker thread. Prefixes that requests
-    share (criteria, causal checkpoints, repeats, the first score of a pair) go through the model once. Text only.
-    Nothing is ever fetched from a network.
+    Concurrent requests are gathered and run one batch at a time in a worker thread. Prefixes that requests share (those
+    of criteria, causal checkpoints, repeats, the two scores of a pair) go through the model once.
     """
 
     sees_data = False
@@ -92,50 +96,38 @@ class TransformersLocal:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         gguf_file: str | None = None,
     ) -> None:
-        """Remember where the model is; it is loaded by the first request.
+        """Find the model; the first request loads it.
 
         Args:
             model: A folder with config.json and weights, a GGUF file or a folder with one, the hub id of a model that
-                is already downloaded, or a model object (used as it is, in eval mode; not picklable).
-            tokenizer: Needed with a model object, otherwise read from the folder.
-            device: Such as "cpu" or "cuda"; by default CUDA where there is one.
+                is already downloaded, or a model object (used where and as it is, in eval mode; not picklable).
+            tokenizer: Needed with a model object; otherwise the one beside the model is used.
+            device: Such as "cpu" or "cuda:1"; by default CUDA where there is one.
             dtype: By default float32 on CPU, elsewhere that of the checkpoint.
-            max_batch_tokens: New tokens of one forward pass, at least 1; more is faster until memory is short.
+            max_batch_tokens: New tokens of one forward pass, at least 1.
             max_cached_tokens: Tokens whose keys and values are held at once, at least 1.
-            max_analysis_tokens: Longest analysis of a sampled request, at least 1.
-            temperature: Of a sampled analysis, above 0. Scores are always read at temperature 1.
+            max_analysis_tokens: The longest analysis of a sampled request, at least 1.
+            temperature: Of sampled analyses, above 0. Scores are always read at temperature 1.
             chat_template_kwargs: Passed to the chat template, e.g. {"enable_thinking": False}.
-            gguf_file: Which GGUF file of the folder, where it holds several.
+            gguf_file: Which GGUF file of a folder that holds several.
 
         Raises:
             ConfigError: There is no model there, or a value is out of its range.
         """
-        limits = {
-            "max_batch_tokens": max_batch_tokens,
-            "max_cached_tokens": max_cached_tokens,
-            "max_analysis_tokens": max_analysis_tokens,
-        }
-        for name, value in limits.items():
-            if value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value}")
+        for name in ("max_batch_tokens", "max_cached_tokens", "max_analysis_tokens"):
+            if locals()[name] < 1:
+                raise ConfigError(f"{name} must be at least 1, got {locals()[name]}")
         if not temperature > 0:
             raise ConfigError(f"temperature must be above 0, got {temperature}")
-        if isinstance(model, (str, Path)):
-            self._source, self._gguf_file = _located(model, gguf_file)
-            title = Path(self._source).name
-        elif tokenizer is None:
-            raise ConfigError("a model object needs its tokenizer; pass tokenizer=..., or the path of the model's folder")
-        else:
-            self._source, self._gguf_file = model, None
-            title = Path(model.config.name_or_path).name or type(model).__name__
-        self.name = f"local:{title}"
+        if not isinstance(model, (str, Path)) and tokenizer is None:
+            raise ConfigError("a model object needs its tokenizer; pass tokenizer=..., or the path of its folder")
+        self._model = locate(model, gguf_file) if isinstance(model, (str, Path)) else model
+        self.name = f"local:{_title(model)}"
+        """Shown in tables, plots and logs."""
         self._tokenizer = tokenizer
-        self._device = device
-        self._dtype = dtype
-        self._max_batch_tokens = max_batch_tokens
-        self._max_cached_tokens = max_cached_tokens
-        self._max_analysis_tokens = max_analysis_tokens
-        self._temperature = temperature
+        self._device, self._dtype = device, dtype
+        self._max_batch_tokens, self._max_cached_tokens = max_batch_tokens, max_cached_tokens
+        self._max_analysis_tokens, self._temperature = max_analysis_tokens, temperature
         self._chat_template_kwargs = dict(chat_template_kwargs or {})
         self._start()
 
@@ -146,33 +138,32 @@ class TransformersLocal:
         self._worker: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the settings; the model is loaded again where they arrive."""
-        if not isinstance(self._source, str):
+        """Return the settings; whoever gets them loads the model again."""
+        if isinstance(self._model, PreTrainedModel):
             raise ConfigError(f"{self.name} holds a model object, which is not picklable; pass the path of its folder")
-        running = {"_loaded", "_lock", "_pending", "_worker"}
-        return {name: value for name, value in self.__dict__.items() if name not in running}
+        return self.__dict__ | {"_loaded": None, "_lock": None, "_pending": [], "_worker": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the settings over, without a model."""
+        """Take the settings over."""
         self.__dict__.update(state)
         self._start()
 
     async def reply(self, request: Request) -> Reply:
-        """Answer one request, in a batch with those that arrive at the same time.
+        """Answer one request, in one batch with those that arrive at the same time.
 
-        `usage.seconds` is the request's share of the time of its batch, so that usages add up to the time of the model.
+        `usage.seconds` is the request's share of its batch, so that usages add up to the time of the model.
 
         Raises:
-            BackendError: The request holds images, or memory is short.
-            ConfigError: A level is not one token of this vocabulary.
-            Unscorable: The prompt is longer than the model's context.
+            BackendError: The request holds an image, the chat template refuses it, or memory is short.
+            ConfigError: The model does not load, or a level is not one token of its vocabulary.
+            Unscorable: The prompt is longer than the model reads.
         """
         if any(not isinstance(part, str) for message in request.messages for part in message.parts):
-            raise BackendError(f"{self.name} reads no images; give the steps captions, or use a vision-language model")
+            raise BackendError(f"{self.name} reads no images; describe the steps in words, or use a model that sees")
         return await asyncio.wrap_future(self._submit(request))
 
     async def aclose(self) -> None:
-        """Free the model; a later request loads it again."""
+        """Free the model once it has answered what is waiting; a later request loads it again."""
         with self._lock:
             worker, self._worker = self._worker, None
         if worker is not None:
@@ -190,7 +181,7 @@ class TransformersLocal:
         return job.future
 
     def _drain(self) -> None:
-        """Answer everything that is waiting; runs in the worker thread."""
+        """Answer everything that waits; runs in the worker thread."""
         time.sleep(_GATHER_SECONDS)
         with self._lock:
             jobs, self._pending = self._pending, []
@@ -200,9 +191,9 @@ class TransformersLocal:
         except torch.OutOfMemoryError as error:
             fix = f"lower max_cached_tokens ({self._max_cached_tokens}) or max_batch_tokens ({self._max_batch_tokens})"
             _fail(jobs, BackendError(f"{self.name} ran out of memory; {fix}: {error}"))
-        except Exception as error:  # goes to whoever awaits the replies
+        except Exception as error:  # it belongs to whoever awaits the replies
             _fail(jobs, error)
-        # Held while requests keep coming: the next of a burst share the prefixes of these.
+        # While requests keep coming the prefixes stay: a burst that was cut in two shares them.
         if self._loaded is not None and not self._pending:
             self._loaded.reader.forget()
 
@@ -212,113 +203,77 @@ class TransformersLocal:
         loaded = self._loaded
         jobs = [job for job in jobs if self._prepare(job, loaded)]
         growth = [self._growth(job) for job in jobs]
-        for group in groups([job.prompt_ids for job in jobs], growth, self._max_cached_tokens):
+        for group in groups([job.prompt for job in jobs], growth, self._max_cached_tokens):
             if len(loaded.reader) + group.tokens > self._max_cached_tokens:
                 loaded.reader.forget()
             self._answer_group([jobs[i] for i in group.members], loaded)
 
-    def _growth(self, job: _Job) -> int:
-        return _ANSWER_TOKENS + (self._max_analysis_tokens if job.request.sampled else 0)
+    def _load(self) -> _Loaded:
+        if isinstance(self._model, PreTrainedModel):
+            model, tokenizer = self._model, cast(PreTrainedTokenizerBase, self._tokenizer)
+        else:
+            model, tokenizer = load(self._model, self._tokenizer, self._device, self._dtype)
+        model.eval()
+        config: Any = model.config.get_text_config()
+        stop: Any = getattr(model.generation_config, "eos_token_id", None)
+        stops = {*(stop if isinstance(stop, list) else [stop]), tokenizer.eos_token_id} - {None}
+        return _Loaded(
+            reader=CausalReader(model, pass_tokens=self._max_batch_tokens),
+            text=LocalText(tokenizer, self._chat_template_kwargs),
+            stops=frozenset(cast(set[int], stops)),
+            context=getattr(config, "max_position_embeddings", None),
+        )
 
     def _prepare(self, job: _Job, loaded: _Loaded) -> bool:
-        """Write the prompt of `job`; False where it cannot be asked."""
-        job.text = loaded.text.prompt(job.request.messages)
-        job.prompt_ids = loaded.text.ids(job.text)
-        needed = len(job.prompt_ids) + self._growth(job)
-        if loaded.context is not None and needed > loaded.context:
-            reason = f"the prompt and its answer take {needed} tokens, {self.name} reads {loaded.context}"
-            job.future.set_exception(Unscorable(f"{reason}; shorten the candidate, or use another model"))
+        """Write the prompt of `job`; False, and the job failed, where it cannot be asked."""
+        try:
+            job.text = loaded.text.prompt(job.request.messages)
+            job.prompt = loaded.text.encode(job.text)
+            needed = len(job.prompt) + self._growth(job)
+            if loaded.context is not None and needed > loaded.context:
+                raise Unscorable(f"prompt and answer need {needed} tokens, {self.name} reads {loaded.context}; shorten them")
+        except RlRewardError as error:
+            _fail([job], error)
         return not job.future.done()
+
+    def _growth(self, job: _Job) -> int:
+        return _ANSWER_TOKENS + (self._max_analysis_tokens if job.request.sampled else 0)
 
     def _answer_group(self, jobs: Sequence[_Job], loaded: _Loaded) -> None:
         started = time.perf_counter()
         self._write_analyses([job for job in jobs if job.request.sampled], loaded)
         for slot in range(max(len(job.request.tags) for job in jobs)):
             asked = [job for job in jobs if slot < len(job.request.tags) and not job.future.done()]
-            self._read_scores(asked, slot, loaded)
+            _write_scores(asked, slot, loaded)
         seconds = (time.perf_counter() - started) / len(jobs)
         for job in jobs:
             if not job.future.done():
-                usage = Usage(1, len(job.prompt_ids), len(job.stream), seconds)
-                content = "".join(token.text for token in job.stream)
-                job.future.set_result(Reply(tuple(job.stream), content, usage=usage))
-
-    def _read_scores(self, jobs: Sequence[_Job], slot: int, loaded: _Loaded) -> None:
-        """Write the tag number `slot` into every answer, read the level there and write it."""
-        for job in jobs:
-            job.write([Token(f"<{job.request.tags[slot]}>")])
-        levels = [_levels(job, job.request.tags[slot], loaded) for job in jobs]
-        rows_NV = loaded.reader.read([loaded.text.ids(job.text) for job in jobs]) if jobs else ()
-        for job, tokens, row_V in zip(jobs, levels, rows_NV, strict=True):
-            if tokens is not None:
-                job.write([_level_token(row_V, tokens, job.request, loaded.text), Token(f"</{job.request.tags[slot]}>")])
+                job.finish(seconds)
 
     def _write_analyses(self, jobs: Sequence[_Job], loaded: _Loaded) -> None:
-        """Let the model write until it ends, reaches its first tag, or has written `max_analysis_tokens`."""
+        """Let the model write until it stops, opens its first tag, or has written `max_analysis_tokens`."""
         written = [list[int]() for _ in jobs]
         rngs = [np.random.default_rng(job.request.draw) for job in jobs]
-        open_jobs = list(range(len(jobs)))
+        unfinished = list(range(len(jobs)))
         for _ in range(self._max_analysis_tokens):
-            if not open_jobs:
+            if not unfinished:
                 break
-            rows_NV = loaded.reader.read([jobs[i].prompt_ids + written[i] for i in open_jobs])
-            probs_NV = torch.softmax(rows_NV / self._temperature, dim=-1).double().cpu().numpy()
-            for i, probs_V in zip(open_jobs, probs_NV, strict=True):
-                written[i].append(int(rngs[i].choice(len(probs_V), p=probs_V / probs_V.sum())))
-            open_jobs = [i for i in open_jobs if not self._ended(jobs[i], written[i], loaded)]
-        for job, ids in zip(jobs, written, strict=True):
-            job.write(_analysis(job, [i for i in ids if i not in loaded.stops], loaded.text))
-
-    def _ended(self, job: _Job, written: list[int], loaded: _Loaded) -> bool:
-        tail = loaded.text.tokenizer.decode(written[-_ANSWER_TOKENS:])
-        return written[-1] in loaded.stops or f"<{job.request.tags[0]}>" in tail
-
-    def _load(self) -> _Loaded:
-        if isinstance(self._source, str):
-            model, tokenizer = self._from_disk(self._source)
-        else:
-            model, tokenizer = self._source, cast(PreTrainedTokenizerBase, self._tokenizer)
-        model.eval()
-        stops = getattr(model.generation_config, "eos_token_id", None)
-        stops = stops if isinstance(stops, list) else [stops]
-        return _Loaded(
-            reader=CausalReader(model, pass_tokens=self._max_batch_tokens),
-            text=LocalText.of(tokenizer, self._chat_template_kwargs),
-            stops=frozenset(i for i in [*stops, tokenizer.eos_token_id] if i is not None),
-            context=getattr(model.config.get_text_config(), "max_position_embeddings", None),
-        )
-
-    def _from_disk(self, source: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = self._dtype or (torch.float32 if device == "cpu" else "auto")
-        where: dict[str, Any] = {"gguf_file": self._gguf_file, "local_files_only": True}
-        try:
-            tokenizer = self._tokenizer or AutoTokenizer.from_pretrained(source, **where)
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **where)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{source} does not load as a causal LM: {' '.join(str(error).split())}") from error
-        return model.to(device), tokenizer
+            rows_NV = loaded.reader.read([jobs[i].prompt + written[i] for i in unfinished])
+            probs_NV = torch.softmax(rows_NV.double() / self._temperature, dim=-1).cpu().numpy()
+            for i, probs_V in zip(unfinished, probs_NV, strict=True):
+                written[i].append(int(rngs[i].choice(len(probs_V), p=probs_V)))
+            unfinished = [i for i in unfinished if not _ended(jobs[i], written[i], loaded)]
+        for job, tokens in zip(jobs, written, strict=True):
+            words = loaded.text.decode([i for i in tokens if i not in loaded.stops])
+            words = words.split(f"<{job.request.tags[0]}>")[0].rstrip()
+            if words:
+                job.write(*(Token(piece) for piece in loaded.text.split(words)), Token(close_thinking(words) or "\n"))
 
 
-def _located(source: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
-    """Return the folder or hub id of a model, and its GGUF file where it is one."""
-    path = Path(source).expanduser()
-    if path.is_file() and path.suffix == ".gguf":
-        return str(path.parent), path.name
-    if path.is_dir():
-        found = [gguf_file] if gguf_file else [file.name for file in sorted(path.glob("*.gguf"))]
-        if gguf_file is None and (path / "config.json").is_file():
-            return str(path), None
-        if len(found) == 1 and (path / found[0]).is_file():
-            return str(path), found[0]
-        raise ConfigError(f"{path} holds no config.json and not one GGUF file but {found}; pass gguf_file=...")
-    is_hub_id = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(source)) is not None
-    if is_hub_id and isinstance(try_to_load_from_cache(str(source), "config.json"), str):
-        return str(source), gguf_file
-    raise ConfigError(
-        f"no model at {str(source)!r}; expected a folder with config.json and weights, a GGUF file or its folder, "
-        "or the hub id of a model that is already downloaded"
-    )
+def _title(model: str | Path | PreTrainedModel) -> str:
+    if isinstance(model, (str, Path)):
+        return Path(model).expanduser().resolve().name
+    return Path(model.config.name_or_path).name or type(model).__name__
 
 
 def _fail(jobs: Sequence[_Job], error: Exception) -> None:
@@ -327,36 +282,46 @@ def _fail(jobs: Sequence[_Job], error: Exception) -> None:
             job.future.set_exception(error)
 
 
-def _levels(job: _Job, tag: str, loaded: _Loaded) -> LevelTokens | None:
+def _ended(job: _Job, written: list[int], loaded: _Loaded) -> bool:
+    # The tag may be spread over several tokens, though not over more than it has characters.
+    opening = f"<{job.request.tags[0]}>"
+    return written[-1] in loaded.stops or opening in loaded.text.decode(written[-len(opening) - 1 :])
+
+
+def _write_scores(jobs: Sequence[_Job], slot: int, loaded: _Loaded) -> None:
+    """Write the tag number `slot` into every answer, read the level there, write it and close the tag."""
+    for job in jobs:
+        job.write(Token(f"<{job.request.tags[slot]}>"))
+    read = [(job, levels) for job in jobs if (levels := _level_tokens(job, slot, loaded))]
+    if not read:
+        return
+    rows_NV = loaded.reader.read([loaded.text.encode(job.text) for job, _ in read])
+    for (job, levels), row_V in zip(read, rows_NV, strict=True):
+        job.write(_score(row_V, levels, job.request, loaded.text), Token(f"</{job.request.tags[slot]}>"))
+
+
+def _level_tokens(job: _Job, slot: int, loaded: _Loaded) -> LevelTokens | None:
     """Return the level tokens at the end of `job.text`; None, and the job failed, where a level is not one token."""
-    key = (tag, job.request.scale.levels)
+    key = (job.request.tags[slot], job.request.scale.levels)
     try:
         if key not in loaded.levels:
-            loaded.levels[key] = LevelTokens.after(loaded.text, job.text, job.request.scale)
-    except RlRewardError as error:
-        job.future.set_exception(error)
+            loaded.levels[key] = LevelTokens.after(job.text, job.request.scale, loaded.text)
+    except ConfigError as error:
+        _fail([job], error)
     return loaded.levels.get(key)
 
 
-def _level_token(row_V: torch.Tensor, levels: LevelTokens, request: Request, text: LocalText) -> Token:
-    """Return the most likely level, with every spelling of every level and the likeliest other tokens beside it."""
-    ids = list(levels.level_of)
-    spelled: list[float] = row_V[ids].tolist()
-    top = row_V.topk(min(len(ids) + _OFF_SCALE_SHOWN, len(row_V)))
-    others = [(i, p) for i, p in zip(top.indices.tolist(), top.values.tolist(), strict=True) if i not in levels.level_of]
-    alternatives = sorted([*zip(ids, spelled, strict=True), *others[:_OFF_SCALE_SHOWN]], key=lambda pair: -pair[1])
-    mass_L = np.zeros(len(request.scale))
-    np.add.at(mass_L, list(levels.level_of.values()), np.exp(spelled))
+def _score(row_V: torch.Tensor, levels: LevelTokens, request: Request, text: LocalText) -> Token:
+    """Return the most likely level; its alternatives are all spellings of all levels and the likeliest other tokens."""
+    logprobs_V = row_V.cpu().numpy()
+    spellings = list(levels.level_of)
+    mass_L = np.bincount(list(levels.level_of.values()), np.exp(logprobs_V[spellings]), len(request.scale))
     best = int(mass_L.argmax())
+    shown = [i for i in np.argsort(-logprobs_V)[: len(spellings) + _OFF_SCALE_SHOWN].tolist() if i not in levels.level_of]
+    tokens = [*spellings, *shown[:_OFF_SCALE_SHOWN]]
+    tokens.sort(key=lambda i: -logprobs_V[i])
     return Token(
         text=request.scale.levels[best],
-        logprob=float(row_V[levels.plain_L[best]]),
-        alternatives=tuple((text.piece(i), logprob) for i, logprob in alternatives),
+        logprob=float(logprobs_V[levels.plain_L[best]]),
+        alternatives=tuple((text.piece(i), float(logprobs_V[i])) for i in tokens),
     )
-
-
-def _analysis(job: _Job, ids: list[int], text: LocalText) -> list[Token]:
-    """Return the analysis as tokens, cut before a tag the model wrote itself and ready for a tag to follow."""
-    words = text.tokenizer.decode(ids).split(f"<{job.request.tags[0]}>")[0]
-    words += close_thinking(words) or ("" if words.endswith("\n") else "\n")
-    return [Token(text.piece(i)) for i in text.tokenizer(words, add_special_tokens=False)["input_ids"]]

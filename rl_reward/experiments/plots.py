@@ -1,5 +1,8 @@
 """The picture of a comparison: every arm's IQM curve with its band, and every single run."""
 
+# matplotlib leaves its keyword arguments untyped.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import textwrap
@@ -50,8 +53,9 @@ def caption(summary: Summary) -> str:
     several = any(arm.band is not None for arm in summary.arms)
     band = "band: 95 % whole-run percentile bootstrap over seeds" if several else "no band: one seed has no interval"
     return (
-        f"Thick line: interquartile mean (IQM) over seeds; {band}; thin lines: every run. Each point of a run: "
-        f"{points} evaluation episodes on the unshaped task. Dotted: base level, the mean first evaluation of all arms. "
+        f"Thick line: interquartile mean (IQM) over seeds; {band}; thin lines: every run. "
+        f"Each point of a run: {points} evaluation episodes on the unshaped task. "
+        "Dotted: base level, the mean first evaluation of all arms. "
         f"Dashed: IQM of the comparator, {summary.comparator}."
     )
 

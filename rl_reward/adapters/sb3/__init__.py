@@ -9,7 +9,8 @@ model.learn(20_000, callback=RelabelCallback(judge))
 
 from __future__ import annotations
 
-from rl_reward.adapters.sb3.buffer import Counts, RecordedEpisode, RelabelReplayBuffer
+from rl_reward.adapters.sb3.buffer import Counts, RelabelReplayBuffer
 from rl_reward.adapters.sb3.callback import RelabelCallback
+from rl_reward.adapters.sb3.recorded import RecordedEpisode
 
 __all__ = ["Counts", "RecordedEpisode", "RelabelCallback", "RelabelReplayBuffer"]

@@ -1,33 +1,47 @@
-"""The callback that tells the relabelling buffer where episodes begin, asks the judge, and refuses what cannot work."""
+"""The callback that tells the relabelling buffer where episodes begin, and asks the judge when they end."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from rl_reward.adapters.sb3.buffer import RelabelReplayBuffer
 from rl_reward.adapters.sb3.checks import check_model
-from rl_reward.adapters.sb3.records import Episode, step_of
+from rl_reward.adapters.sb3.records import Episode, judged, step_of
 from rl_reward.errors import BackendError, ConfigError
 from rl_reward.rewards import ProgressJudge
 from rl_reward.scores import ProgressCurve
 from rl_reward.types import Usage
 
 
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    curves: Sequence[ProgressCurve]
+    seconds: float
+
+
 class RelabelCallback(BaseCallback):
-    """Scores whole episodes when they end and lets `RelabelReplayBuffer` turn progress into reward.
+    """Has whole episodes scored when they end, and lets `RelabelReplayBuffer` turn progress into reward.
 
     Environments put a `Step` into `info["rl_reward"]` at reset, at a stride of their own and at done. The task text is
     `info["task"]` of the reset, else the env attribute `task`, else the argument.
 
     Logs under `rl_reward/`: progress_mean and unscored_rate (over the episodes since the last dump), judge_calls and
-    judge_seconds (so far), lag and pending (transitions waiting).
+    judge_seconds (so far), lag, and pending (transitions waiting).
     """
+
+    usage: Usage
+    """What the judge cost so far."""
+    seconds: float
+    """Wall seconds in which the judge worked so far."""
 
     def __init__(
         self,
@@ -44,7 +58,7 @@ class RelabelCallback(BaseCallback):
         Args:
             judge: Who scores; None only where the shaping weight is 0: nothing is asked then.
             task: The task in words, for environments that do not say it.
-            every: Ask every `every`-th `Step` of an episode, the first and the last, >= 1.
+            every: The first, every `every`-th and the last `Step` of an episode are asked, >= 1.
             max_unscored: Training stops when more than this share of the scores could not be read, in [0, 1].
             window: Finished episodes over which that share is taken, >= 1.
             verbose: See `BaseCallback`.
@@ -54,49 +68,57 @@ class RelabelCallback(BaseCallback):
             raise ConfigError(f"every and window must be at least 1, got {every} and {window}")
         if not 0.0 <= max_unscored <= 1.0:
             raise ConfigError(f"max_unscored must be in [0, 1], got {max_unscored}")
-        self.judge = judge
-        self.task = task
-        self.every = every
-        self.max_unscored = max_unscored
-        self.usage = Usage()
-        self.seconds = 0.0
-        self._window: deque[tuple[int, int]] = deque(maxlen=window)
+        self.judge, self.task, self.every, self.max_unscored = judge, task, every, max_unscored
+        self.usage, self.seconds = Usage(), 0.0
+        self._reads: deque[tuple[int, int]] = deque(maxlen=window)
+        self._answers: deque[tuple[int, Callable[[], _Answer]]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
         self._env_says_task = False
 
     @property
     def buffer(self) -> RelabelReplayBuffer:
         """The buffer of the model."""
-        return cast(RelabelReplayBuffer, cast(OffPolicyAlgorithm, self.model).replay_buffer)
+        return cast(Any, self.model).replay_buffer
 
     def _on_training_start(self) -> None:
         check_model(self.model, self.judge)
         self._env_says_task = self.training_env.has_attr("task")
-        # SB3 keeps the very object of the last observation when it does not reset the env.
-        env_goes_on = self.buffer.last_obs is not None and self._last_obs() is self.buffer.last_obs
-        self.buffer.close(env_goes_on=env_goes_on)
-        self._settle(flush=True)
+        # One worker: a judge with a state of its own is asked in the order in which episodes end.
+        self._pool = ThreadPoolExecutor(1, "rl_reward_judge") if self.buffer.lag else None
+        self._answers.clear()
+        waiting, last_obs = self.buffer.waiting, cast(Any, self.model)._last_obs
+        # SB3 keeps the very object of its last observation unless it has reset the env.
+        env_goes_on = self.buffer.last_obs is last_obs
+        waiting.close(env_goes_on=env_goes_on)
+        self._ask()
+        self._collect(everything=True)
+        self.buffer.commit(flush=True)
         if not env_goes_on:
-            self.buffer.begin([self._episode(env) for env in range(self.training_env.num_envs)])
+            waiting.running = [self._episode(env) for env in range(self.buffer.n_envs)]
 
     def _on_step(self) -> bool:
-        # Called before SB3 stores the transition, after finished envs have been reset.
-        self.buffer.announce({env: self._episode(env) for env in np.flatnonzero(self.locals["dones"]).tolist()})
+        # SB3 stores the transition after this call, and the envs that are done have been reset before it.
+        done = np.flatnonzero(self.locals["dones"]).tolist()
+        self.buffer.waiting.announced = {env: self._episode(env) for env in done}
         self.buffer.last_obs = self.locals["new_obs"]
         return True
 
     def _on_rollout_end(self) -> None:
-        # The last transition is stored by now, and training comes after.
-        self._settle()
+        # Every transition of the rollout is stored by now, and no gradient step has been taken.
+        self._ask()
+        self._collect()
+        self.buffer.commit()
 
     def _on_training_end(self) -> None:
-        self._settle()
-
-    def _last_obs(self) -> Any:
-        return cast(Any, self.model)._last_obs
+        self._ask()
+        self._collect(everything=True)
+        self.buffer.commit()
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def _episode(self, env: int) -> Episode:
         """Return the episode that begins at the latest reset of `env`."""
-        # A wrapper has a reset_infos of its own that stays empty: only the innermost VecEnv's is filled.
+        # A VecEnvWrapper has reset_infos of its own that stay empty; the innermost VecEnv's are filled.
         info = self.training_env.unwrapped.reset_infos[env]
         step = step_of(info)
         return Episode(self._task(env, info), {} if step is None else {0: step})
@@ -110,38 +132,54 @@ class RelabelCallback(BaseCallback):
             raise ConfigError('no task text: set env.task, put it into the reset info as "task", or pass task=')
         return str(task or "")
 
-    def _settle(self, *, flush: bool = False) -> None:
-        began = time.perf_counter()
-        curves = self.buffer.score(self.judge, every=self.every)
-        self.seconds += time.perf_counter() - began
-        self.buffer.commit(flush=flush)
-        if curves:
-            self.usage = sum((curve.usage for curve in curves), self.usage)
-            self._record(curves)
+    def _ask(self) -> None:
+        """Hand the episodes that ended since the last call to the judge; the pool asks at once, else `_collect` does."""
+        new = self.buffer.waiting.finished[sum(count for count, _ in self._answers) :]
+        if new:
+            ask = partial(_ask, self.judge, [ended.episode for ended in new], self.every)
+            self._answers.append((len(new), ask if self._pool is None else self._pool.submit(ask).result))
 
-    def _record(self, curves: list[ProgressCurve]) -> None:
-        scored = np.concatenate([curve.values[curve.scored] for curve in curves])
-        reads = [(_asked(curve), int(curve.scored.sum())) for curve in curves]
+    def _collect(self, *, everything: bool = False) -> None:
+        """Label the episodes whose rows are due, waiting for the judge where it has not answered."""
+        while self._answers and (everything or self.buffer.is_due):
+            count, answer_of = self._answers.popleft()
+            answer = answer_of()
+            self.buffer.waiting.label(answer.curves or [None] * count)
+            if answer.curves:
+                self._record(answer)
+
+    def _record(self, answer: _Answer) -> None:
+        self.seconds += answer.seconds
+        self.usage = sum((curve.usage for curve in answer.curves), self.usage)
+        reads = [(_asked(curve), int(curve.scored.sum())) for curve in answer.curves]
+        scored = np.concatenate([curve.values[curve.scored] for curve in answer.curves])
         if scored.size:
             self.logger.record_mean("rl_reward/progress_mean", float(scored.mean()))
-        asked, read = np.sum(reads, axis=0)
-        self.logger.record_mean("rl_reward/unscored_rate", float(1 - read / asked))
+        self.logger.record_mean("rl_reward/unscored_rate", _unscored(reads))
         self.logger.record("rl_reward/judge_calls", self.usage.calls)
         self.logger.record("rl_reward/judge_seconds", self.seconds)
         self.logger.record("rl_reward/lag", self.buffer.lag)
         self.logger.record("rl_reward/pending", self.buffer.counts.pending)
-        self._check_unscored(reads)
-
-    def _check_unscored(self, reads: list[tuple[int, int]]) -> None:
-        self._window.extend(reads)
-        asked, read = np.sum(self._window, axis=0)
-        if len(self._window) == self._window.maxlen and asked - read > self.max_unscored * asked:
+        self._reads.extend(reads)
+        if len(self._reads) == self._reads.maxlen and _unscored(self._reads) > self.max_unscored:
             raise BackendError(
-                f"{1 - read / asked:.0%} of the scores of the last {len(self._window)} episodes could not be read, "
-                f"the limit is {self.max_unscored:.0%}; check the judge with `rl-reward probe` or raise max_unscored"
+                f"{_unscored(self._reads):.0%} of the scores of the last {len(self._reads)} episodes could not be "
+                f"read, the limit is {self.max_unscored:.0%}; try `rl-reward probe`, or raise max_unscored"
             )
 
 
+def _ask(judge: ProgressJudge | None, episodes: Sequence[Episode], every: int) -> _Answer:
+    began = time.perf_counter()
+    curves = judged(judge, episodes, every) if judge is not None else []
+    return _Answer(curves, time.perf_counter() - began)
+
+
 def _asked(curve: ProgressCurve) -> int:
-    """Return how many scores were asked for; curves without `scores` show it by a value or its absence."""
+    """Return how many scores were asked for; a curve without `scores` shows it by a value or its absence."""
     return len(curve.checkpoints) or int((curve.scored | np.isnan(curve.values)).sum())
+
+
+def _unscored(reads: Sequence[tuple[int, int]] | deque[tuple[int, int]]) -> float:
+    """Return the share of (asked, read) scores that could not be read."""
+    asked, read = np.sum(reads, axis=0)
+    return float(1 - read / asked)

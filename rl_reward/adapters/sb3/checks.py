@@ -28,6 +28,8 @@ def check_model(model: BaseAlgorithm, judge: ProgressJudge | None) -> None:
         )
     env = model.get_env()
     assert env is not None
+    if env.num_envs != buffer.n_envs:
+        raise ConfigError(f"the buffer was made for {buffer.n_envs} envs, got {env.num_envs}; use as many")
     _check_normalize(model)
     _check_shaping(model, buffer, judge)
     _check_learning_starts(model, buffer, env)
@@ -73,10 +75,9 @@ def _check_learning_starts(model: Any, buffer: RelabelReplayBuffer, env: VecEnv)
 
 def _time_limit(env: VecEnv) -> int | None:
     """Return the longest episode of `env` in steps, None where it does not say."""
-    # An env's own word first, then gymnasium's TimeLimit; the spec is that of the innermost env.
-    for name in ("max_episode_steps", "_max_episode_steps", "spec"):
-        values: list[Any] = env.get_attr(name) if env.has_attr(name) else []
-        limits = [getattr(value, "max_episode_steps", None) if name == "spec" else value for value in values]
-        if limits and all(isinstance(limit, int) for limit in limits):
+    # The env's own word, then gymnasium's TimeLimit, which `gym.make` adds from the spec.
+    for name in ("max_episode_steps", "_max_episode_steps"):
+        limits: list[Any] = env.get_attr(name) if env.has_attr(name) else [None]
+        if all(isinstance(limit, int) for limit in limits):
             return max(limits)
     return None

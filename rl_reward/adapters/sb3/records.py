@@ -51,6 +51,11 @@ class Episode:
     closed: bool = False
     """Ended for scoring, while the environment had not ended it."""
 
+    @property
+    def unlabelled(self) -> int:
+        """Transitions without labels."""
+        return self.length - self.labelled
+
     def continued(self) -> Episode:
         """Return the episode as it goes on after everything so far is labelled."""
         return replace(self, steps=dict(self.steps), labelled=self.length, closed=False)

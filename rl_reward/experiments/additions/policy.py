@@ -53,3 +53,26 @@ def fresh_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
             bos_token_id=None,
         )
     )
+
+
+def load_policy(folder: Path = POLICY) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Return the policy in `folder`, in float32, and its tokenizer."""
+    model: Any = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(folder)
+    return model, tokenizer
+
+
+def write_workings(
+    model: Any, tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str], temperature: float | None = None
+) -> list[str]:
+    """Return what `model` writes for each prompt: greedily, or sampled at `temperature` with torch's global seed.
+
+    All prompts have the same length, so no padding stands between a prompt and its working.
+    """
+    batch: Any = tokenizer(list(prompts), return_tensors="pt", return_token_type_ids=False)
+    sampling: dict[str, Any] = {"do_sample": False} if temperature is None else dict(temperature=temperature, top_k=0)
+    if temperature is not None:
+        sampling["do_sample"] = True
+    with torch.no_grad():
+        written_NT = model.generate(**batch, max_new_tokens=MAX_NEW_TOKENS, **sampling)
+    return tokenizer.batch_decode(written_NT[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)

@@ -23,7 +23,7 @@ _PROMPT = re.compile(r"([1-9]\d)\+([1-9]\d)=")
 _WORKING = re.compile(r"(\d{1,2});(\d{1,2})#(\d{1,3})")
 
 _PUPIL = np.random.default_rng(0)
-_RATES = _PUPIL.uniform(0.05, 0.95, size=(10, 10))
+_RATES = _PUPIL.uniform(0.05, 0.85, size=(10, 10))
 _SLIPS = _PUPIL.choice((-2, -1, 1, 2), size=(10, 10))
 
 
@@ -113,7 +113,7 @@ def partial_credit(prompt: str, working: str) -> float:
 def noisy_working(problem: Addition, rng: np.random.Generator) -> str:
     """Return the working of a pupil who misremembers sums of digits, some of them more often than others.
 
-    The sum of each pair of digits has a rate at which it is remembered right, uniform in [0.05, 0.95], and one wrong
+    The sum of each pair of digits has a rate at which it is remembered right, uniform in [0.05, 0.85], and one wrong
     value that takes its place otherwise. What follows from it is worked out right.
     """
 

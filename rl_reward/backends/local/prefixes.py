@@ -56,19 +56,17 @@ class TokenTree:
         """Return the number of nodes."""
         return len(self._token)
 
-    def grow(self, sequences: Sequence[Sequence[int]], limit: int) -> list[Pass]:
-        """Add `sequences` and return the passes of at most `limit` tokens that read what is new in them.
-
-        The last token of a sequence is always new, so that there is a row to read it from.
-        """
+    def grow(self, sequences: Sequence[list[int]], limit: int) -> list[Pass]:
+        """Add `sequences` and return the passes of at most `limit` tokens that read what is new in them."""
         first = len(self)
-        # In lexicographic order the sequences below one node are neighbours, so a pass looks back at few nodes.
-        order = sorted(range(len(sequences)), key=lambda i: sequences[i])
-        runs = [self.add(i, sequences[i]) for i in order]
+        runs = [self.add(i, sequences[i]) for i in _neighbours_together(sequences)]
         return [self._pass(runs, start, min(start + limit, len(self))) for start in range(first, len(self), limit)]
 
-    def add(self, sequence: int, tokens: Sequence[int]) -> Run:
-        """Add the tokens of one sequence, at least 1, and return which of its nodes are new."""
+    def add(self, sequence: int, tokens: list[int]) -> Run:
+        """Add the tokens of one sequence, at least 1.
+
+        Its last token is always a new node: whoever asks for the sequence needs a row to read the answer from.
+        """
         path: list[int] = []
         for token in tokens[:-1]:
             node = self._child.get((path[-1] if path else -1, token))
@@ -84,16 +82,9 @@ class TokenTree:
         return Run(sequence, np.array(path, np.int64), start)
 
     def _pass(self, runs: Sequence[Run], start: int, stop: int) -> Pass:
-        """Lay out the nodes start ... stop - 1, which belong to the ends of some `runs`."""
+        """Lay out the nodes start ... stop - 1, all of them new nodes of `runs`."""
         here = [run for run in runs if run.path_T[run.start] < stop and run.path_T[-1] >= start]
         stored_C = np.unique(np.concatenate([run.path_T[run.path_T < start] for run in here]))
-        visible_QK = np.zeros((stop - start, len(stored_C) + stop - start), np.bool_)
-        for run in here:
-            path_T = run.path_T[run.path_T < stop]
-            columns_T = np.where(path_T < start, np.searchsorted(stored_C, path_T), path_T - start + len(stored_C))
-            first = max(run.start, int(np.searchsorted(path_T, start)))
-            rows = path_T[first:] - start
-            visible_QK[rows[:, None], columns_T[None]] = np.tri(len(rows), len(path_T), first, dtype=np.bool_)
         positions = np.array(self._position, np.int64)
         ends = [(run.path_T[-1] - start, run.sequence) for run in here if run.path_T[-1] < stop]
         return Pass(
@@ -101,10 +92,23 @@ class TokenTree:
             positions_Q=positions[start:stop],
             stored_C=stored_C,
             positions_K=np.concatenate([positions[stored_C], positions[start:stop]]),
-            visible_QK=visible_QK,
+            visible_QK=_visible(here, stored_C, start, stop),
             rows_R=np.array([row for row, _ in ends], np.int64),
             sequences_R=np.array([sequence for _, sequence in ends], np.int64),
         )
+
+
+def _visible(runs: Sequence[Run], stored_C: Ints, start: int, stop: int) -> NDArray[np.bool_]:
+    """Return which keys, the nodes `stored_C` and start ... stop - 1, each of the nodes start ... stop - 1 sees."""
+    visible_QK = np.zeros((stop - start, len(stored_C) + stop - start), np.bool_)
+    for run in runs:
+        path_T = run.path_T[run.path_T < stop]
+        keys_T = np.where(path_T < start, np.searchsorted(stored_C, path_T), path_T - start + len(stored_C))
+        # A run that an earlier pass began is new here only from the node `start` on.
+        first = max(run.start, int(np.searchsorted(path_T, start)))
+        rows = path_T[first:] - start
+        visible_QK[rows[:, None], keys_T[None]] = np.tri(len(rows), len(path_T), first, dtype=np.bool_)
+    return visible_QK
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Group:
     """Distinct tokens they may need, growth included."""
 
 
-def groups(sequences: Sequence[Sequence[int]], growth: Sequence[int], limit: int) -> Iterator[Group]:
+def groups(sequences: Sequence[list[int]], growth: Sequence[int], limit: int) -> Iterator[Group]:
     """Cut `sequences` into groups that need at most `limit` distinct tokens each, neighbours by prefix together.
 
     Args:
@@ -127,7 +131,7 @@ def groups(sequences: Sequence[Sequence[int]], growth: Sequence[int], limit: int
     """
     members: list[int] = []
     tree, reserve = TokenTree(), 0
-    for i in sorted(range(len(sequences)), key=lambda i: sequences[i]):
+    for i in _neighbours_together(sequences):
         before = len(tree)
         tree.add(i, sequences[i])
         if members and len(tree) + reserve + growth[i] > limit:
@@ -138,3 +142,8 @@ def groups(sequences: Sequence[Sequence[int]], growth: Sequence[int], limit: int
         reserve += growth[i]
     if members:
         yield Group(tuple(members), len(tree) + reserve)
+
+
+def _neighbours_together(sequences: Sequence[list[int]]) -> list[int]:
+    """Return the indices in lexicographic order: all sequences below one node follow each other."""
+    return sorted(range(len(sequences)), key=lambda i: sequences[i])

@@ -1,0 +1,1 @@
+"""The parts of TransformersLocal: prompts and level tokens, shared prefixes, the model."""

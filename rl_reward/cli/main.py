@@ -1,0 +1,192 @@
+"""Arguments, commands, and exit codes: 0 done, 1 it cannot be served or nothing was scored, 2 wrong input."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from rl_reward.backends.base import Backend, Request
+from rl_reward.cli import inputs, tables
+from rl_reward.errors import ConfigError, RlRewardError
+from rl_reward.scale import ScoreScale
+from rl_reward.types import Usage
+from rl_reward.verifier import Verifier
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except (RlRewardError, TimeoutError) as error:
+        print(f"rl-reward: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("rl-reward: stopped", file=sys.stderr)
+        return 130
+
+
+def backend_of(spec: str, base_url: str | None = None) -> Backend:
+    """Return the backend of "openai:MODEL", "local:PATH" or "simulated"."""
+    kind, _, name = spec.partition(":")
+    if kind == "openai" and name:
+        from rl_reward.backends.openai_compatible import OpenAICompatible
+
+        return OpenAICompatible(name, base_url=base_url)
+    if kind == "local" and name:
+        from rl_reward.backends.transformers_local import TransformersLocal
+
+        return TransformersLocal(name)
+    if spec == "simulated":
+        from rl_reward.backends.simulated import Simulated
+
+        return Simulated(_quality_of_text)
+    raise ConfigError(f"--backend must be openai:MODEL, local:PATH or simulated, got {spec!r}")
+
+
+def _quality_of_text(request: Request) -> float:
+    """Return a made-up quality, the same for the same text: to see the formats, not to judge."""
+    return int(hashlib.sha256(request.text.encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from rl_reward.experiments.compare import compare
+
+    return compare(options.config, out=options.out, jobs=options.jobs, seeds=options.seeds, fresh=options.fresh)
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from rl_reward._loop import run
+    from rl_reward.cli.probe import findings
+
+    backend = backend_of(options.backend, options.base_url)
+    try:
+        print(f"judge          {backend.name}")
+        found = run(findings(backend))
+    except (RlRewardError, TimeoutError) as error:
+        print(f"cannot serve: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    print(found.table)
+    return 0 if found.serves else 1
+
+
+def _score(options: argparse.Namespace) -> int:
+    pairs = _pairs(options)
+    verifier = _verifier(options)
+    scores = verifier.score_many(pairs)
+    for number, ((_, candidate), score) in enumerate(zip(pairs, scores, strict=True), start=1):
+        if len(pairs) > 1:
+            print(f"[{number}] {' '.join(candidate.split())[:70]}")
+        print(tables.score_table(score))
+    print(tables.usage_line(sum((score.usage for score in scores), Usage()), verifier.name))
+    if options.out:
+        records = [tables.score_record(*pair, score) for pair, score in zip(pairs, scores, strict=True)]
+        tables.write_json(options.out, {"judge": verifier.name, "scores": records})
+    return 0 if any(score.value is not None for score in scores) else 1
+
+
+def _pairs(options: argparse.Namespace) -> list[tuple[str, str]]:
+    if options.jsonl:
+        if options.task or options.candidate:
+            raise ConfigError("give --jsonl or TASK and CANDIDATE, not both")
+        return inputs.read_pairs(options.jsonl)
+    task = inputs.read_text(options.task_file) if options.task_file else options.task
+    candidate = inputs.read_text(options.candidate_file) if options.candidate_file else options.candidate
+    if task is None or candidate is None:
+        raise ConfigError("give TASK and CANDIDATE, --task-file and --candidate-file, or --jsonl FILE")
+    if not candidate.strip():
+        raise ConfigError("the candidate is empty; there is nothing to judge")
+    return [(task, candidate)]
+
+
+def _track(options: argparse.Namespace) -> int:
+    episode = inputs.read_episode(options.file, options.task)
+    verifier = _verifier(options)
+    curve = verifier.track(episode.task, episode.steps, every=options.every)
+    print(tables.curve_table(curve, [step.text for step in episode.steps]))
+    print(tables.usage_line(curve.usage, verifier.name))
+    if options.out:
+        tables.write_json(options.out, {"judge": verifier.name, **tables.curve_record(episode.task, curve)})
+    return 0 if curve.scored.any() else 1
+
+
+def _verifier(options: argparse.Namespace) -> Verifier:
+    return Verifier(
+        backend_of(options.backend, options.base_url),
+        criteria=options.criteria,
+        scale=ScoreScale.digits() if options.digits else ScoreScale.letters(options.granularity),
+        repeats=options.repeats,
+        analysis=options.analysis,
+        min_coverage=options.min_coverage,
+        max_concurrency=options.max_concurrency,
+        deadline=options.deadline,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="rl-reward", description="Dense RL rewards from a language-model verifier.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    compare = commands.add_parser("compare", help="train with sparse and dense rewards and draw the curves")
+    compare.add_argument("config", help="YAML file, e.g. configs/quickstart.yaml")
+    compare.add_argument("--out", help="folder of runs and results; default runs/<config>")
+    compare.add_argument("--jobs", type=int, help="runs at the same time; default: the number of cores")
+    compare.add_argument("--seeds", type=_seeds, help="only these seeds, e.g. 0,1,2")
+    compare.add_argument("--fresh", action="store_true", help="throw earlier runs of this configuration away")
+    compare.set_defaults(command=_compare)
+
+    probe = commands.add_parser("probe", help="ask what a model or server can do")
+    _add_backend(probe)
+    probe.set_defaults(command=_probe)
+
+    score = commands.add_parser("score", help="score candidates")
+    score.add_argument("task", nargs="?")
+    score.add_argument("candidate", nargs="?")
+    score.add_argument("--task-file")
+    score.add_argument("--candidate-file")
+    score.add_argument("--jsonl", help='file with {"task": ..., "candidate": ...} in every line')
+    _add_judge(score)
+    score.set_defaults(command=_score)
+
+    track = commands.add_parser("track", help="causal progress of one episode")
+    track.add_argument("file", help='JSON: a list of steps, {"task", "steps"}, or an ATIF trajectory')
+    track.add_argument("--task", help="the task, where the file does not say it")
+    track.add_argument("--every", type=int, default=1, help="ask after every N-th step, the first and the last")
+    _add_judge(track)
+    track.set_defaults(command=_track)
+    return parser
+
+
+def _add_backend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--backend", required=True, help="openai:MODEL, local:PATH or simulated")
+    parser.add_argument("--base-url", help="of an OpenAI-compatible server, e.g. http://127.0.0.1:8000/v1")
+
+
+def _add_judge(parser: argparse.ArgumentParser) -> None:
+    _add_backend(parser)
+    parser.add_argument("--criteria", help="math, agent, manipulation, or a .toml or .md file")
+    parser.add_argument("--granularity", type=int, default=20, help="letters of the scale, 2 to 26; default 20")
+    parser.add_argument("--digits", action="store_true", help="use the digits 0 to 9 as the scale")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--analysis", choices=("none", "sampled"), default="none")
+    parser.add_argument("--min-coverage", type=float, default=0.05)
+    parser.add_argument("--max-concurrency", type=int, default=50)
+    parser.add_argument("--deadline", type=float, default=60.0, help="seconds for one request")
+    parser.add_argument("--out", help="write everything as JSON to this file")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(seed) for seed in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"seeds must look like 0,1,2, got {text!r}") from error

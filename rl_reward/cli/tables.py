@@ -1,0 +1,117 @@
+"""What the command line prints: plain tables that show the whole letter distribution, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_reward.distribution import ScoreDistribution
+from rl_reward.errors import ConfigError
+from rl_reward.scores import ProgressCurve, Score
+from rl_reward.types import Usage
+
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def score_table(score: Score) -> str:
+    """Return the score, then a line per criterion with its value, coverage and letters."""
+    lines = [_headline(score)]
+    for name, value in score.by_criterion.items():
+        lines.append(f"  {name:<20.20} {_number(value)}  {_letters(score.distributions[name])}")
+    return "\n".join(lines)
+
+
+def curve_table(curve: ProgressCurve, texts: Sequence[str]) -> str:
+    """Return a line per step: progress, a bar, the letters of its first criterion, and the beginning of its text."""
+    lines = ["step  progress"]
+    for step, text in enumerate(texts):
+        value = float(curve.values[step])
+        shown = "  held" if step not in curve.scores else "unread" if math.isnan(value) else f"{value:6.3f}"
+        bar = "█" * round(20 * value) if curve.scored[step] else ""
+        lines.append(f"{step + 1:4d}  {shown}  {bar:<20}  {' '.join(text.split())[:60]}")
+    unread = sum(score.value is None for score in curve.scores.values())
+    voc = "none (needs 3 scored checkpoints that differ)" if curve.voc is None else f"{curve.voc:.3f}"
+    lines.append(f"value-order correlation {voc}; {len(curve.scores)} checkpoints asked, {unread} unread")
+    lines += [f"  step {step + 1}: {s.reason}" for step, s in curve.scores.items() if s.value is None][:5]
+    return "\n".join(lines)
+
+
+def usage_line(usage: Usage, name: str) -> str:
+    """Return who judged and what it cost."""
+    tokens = f"{usage.prompt_tokens} tokens read, {usage.completion_tokens} written"
+    return f"judge {name}: {usage.calls} calls, {tokens}, {usage.seconds:.2f} s in requests"
+
+
+def score_record(task: str, candidate: str, score: Score) -> dict[str, Any]:
+    """Return a score as JSON values, every distribution whole."""
+    return {
+        "task": task,
+        "candidate": candidate,
+        **_plain(score),
+        "distributions": {name: [_record(d) for d in read] for name, read in score.distributions.items()},
+    }
+
+
+def curve_record(task: str, curve: ProgressCurve) -> dict[str, Any]:
+    """Return a progress curve as JSON values; unread and not yet scored steps are null."""
+    values = [None if math.isnan(value) else float(value) for value in curve.values]
+    checkpoints = {str(step): _plain(score) for step, score in curve.scores.items()}
+    scored = [bool(flag) for flag in curve.scored]
+    return {"task": task, "values": values, "scored": scored, "voc": curve.voc, "checkpoints": checkpoints}
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write `value` as JSON; the file appears whole or not at all."""
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path!r}: {error.strerror}; choose another --out") from error
+
+
+def _headline(score: Score) -> str:
+    if score.value is None:
+        return f"unscored ({score.status}): {score.reason}"
+    spread = "" if score.std_error is None else f" ± {score.std_error:.3f}"
+    return f"score {score.value:.3f}{spread}  ({score.status}, {score.repeats_used} repeat(s))"
+
+
+def _letters(read: Sequence[ScoreDistribution]) -> str:
+    """Return the mean distribution over the repeats as bars between the worst and the best level."""
+    if not read:
+        return "no distribution"
+    probs = np.mean([d.probs for d in read], axis=0)
+    bars = "".join(_BARS[math.ceil(8 * p / probs.max()) if p > 1e-4 else 0] for p in probs)
+    scale = read[0].scale
+    coverage = float(np.mean([d.coverage for d in read]))
+    entropy = float(np.mean([d.entropy for d in read]))
+    return f"{scale.first}|{bars}|{scale.last}  coverage {coverage:.3f}  entropy {entropy:.2f} nats"
+
+
+def _number(value: float | None) -> str:
+    return "unread" if value is None else f"{value:6.3f}"
+
+
+def _plain(score: Score) -> dict[str, Any]:
+    usage: Mapping[str, float] = vars(score.usage)
+    return {
+        "value": score.value,
+        "std_error": score.std_error,
+        "status": score.status,
+        "reason": score.reason,
+        "by_criterion": dict(score.by_criterion),
+        "repeats_used": score.repeats_used,
+        "usage": dict(usage),
+    }
+
+
+def _record(d: ScoreDistribution) -> dict[str, Any]:
+    levels = dict(zip(d.scale.levels, d.probs.tolist(), strict=True))
+    return {"levels": levels, "mean": d.mean, "variance": d.variance, "entropy": d.entropy, "coverage": d.coverage}

@@ -1,0 +1,121 @@
+"""Math problems for GRPO: the generated additions, or any dataset with a prompt and an answer column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_reward.adapters.trl import text_of
+from rl_reward.errors import ConfigError, MissingExtraError
+from rl_reward.experiments.additions import task as additions
+
+Row = Mapping[str, Any]
+"""A problem: "prompt" (text or messages) and "answer" (text)."""
+
+
+@dataclass(frozen=True)
+class MathData:
+    """Problems and how their answers are checked."""
+
+    train: Sequence[Row]
+    """Problems for training."""
+    held_out: Sequence[Row]
+    """Problems for evaluation; none of them is in `train`."""
+    correct: Callable[[str, str], bool]
+    """Whether a completion gives an answer: (completion, answer)."""
+    well_formed: Callable[[str], bool]
+    """Whether a completion has the form that is asked for."""
+
+
+def load_additions(eval_problems: int) -> MathData:
+    """Return the GRPO split of the additions, and `eval_problems` of its evaluation split."""
+    held_out = additions.problems("evaluation")
+    if eval_problems > len(held_out):
+        raise ConfigError(f"eval_problems must be at most {len(held_out)} for the additions, got {eval_problems}")
+    train, held_out = (
+        [{"prompt": problem.prompt, "answer": problem.answer} for problem in split]
+        for split in (additions.problems("grpo"), held_out[:eval_problems])
+    )
+    return MathData(train, held_out, additions.correct, additions.well_formed)
+
+
+def load_dataset(
+    source: str, *, split: str, eval_split: str, prompt: str, answer: str, instruction: str, eval_problems: int
+) -> MathData:
+    r"""Return a dataset of the Hugging Face hub or a local file (json, jsonl, csv, parquet); answers stand in \boxed{}.
+
+    Args:
+        source: Name on the hub, or path of a file or folder.
+        split: The training split.
+        eval_split: The held-out split; its first `eval_problems` rows are used. Empty: the last rows of `split`, which
+            then are not trained on.
+        prompt: Column with the problem, text or messages.
+        answer: Column with the answer, or with a solution that has it in \boxed{}.
+        instruction: Appended to problems that are text, and then handed over as a user message.
+        eval_problems: How many problems are held out.
+
+    Raises:
+        ConfigError: A split or a column is missing, or too few rows are there.
+    """
+    rows = _read(source, split, prompt, answer, instruction)
+    held_out = _read(source, eval_split, prompt, answer, instruction) if eval_split else rows[-eval_problems:]
+    train = rows if eval_split else rows[:-eval_problems]
+    if not train or len(held_out) < eval_problems:
+        raise ConfigError(f"{source} has too few rows for eval_problems={eval_problems}; lower it or name an eval_split")
+    return MathData(train, held_out[:eval_problems], boxed_correct, lambda text: boxed(text) is not None)
+
+
+def boxed(text: str) -> str | None:
+    r"""Return what stands in the last complete \boxed{...} of `text`, None where there is none."""
+    start = text.rfind(r"\boxed{")
+    depth = 0
+    for end, character in enumerate(text[start:] if start >= 0 else "", start):
+        depth += (character == "{") - (character == "}")
+        if character == "}" and depth == 0:
+            return text[start + len(r"\boxed{") : end]
+    return None
+
+
+def boxed_correct(completion: str, answer: str) -> bool:
+    r"""Return whether the last \boxed{} of `completion` reads like `answer`, blanks and $ aside.
+
+    Texts are compared, not values: 1/2 is not 0.5.
+    """
+    given = boxed(completion)
+    return given is not None and _plain(given) == _plain(boxed(answer) or answer)
+
+
+def _plain(answer: str) -> str:
+    return re.sub(r"[\s$]|\\[!,;]", "", answer).replace(r"\dfrac", r"\frac")
+
+
+def _read(source: str, split: str, prompt: str, answer: str, instruction: str) -> list[Row]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", "trl") from error
+    loader: Any = datasets.load_dataset
+    kind = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}.get(Path(source).suffix)
+    try:
+        table = loader(source, split=split) if kind is None else loader(kind, data_files={split: source}, split=split)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot load split {split!r} of dataset {source!r}: {' '.join(str(error).split())}") from error
+    for column in (prompt, answer):
+        if column not in table.column_names:
+            raise ConfigError(f"column {column!r} is not in dataset {source!r}; it has {', '.join(table.column_names)}")
+    return [{"prompt": _asked(row[prompt], instruction), "answer": str(row[answer])} for row in table]
+
+
+def _asked(prompt: Any, instruction: str) -> Any:
+    """Return the prompt as the policy gets it; messages stay as they are."""
+    if not isinstance(prompt, str) or not instruction:
+        return prompt
+    return [{"role": "user", "content": f"{prompt}\n\n{instruction}"}]
+
+
+def said(completion: Any) -> str:
+    """Return the text of a completion, plain or conversational."""
+    return text_of(completion)

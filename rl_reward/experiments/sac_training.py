@@ -1,0 +1,159 @@
+"""One SAC run: stable-baselines3's own algorithm, the relabelling buffer, evaluation on the unshaped task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_reward.adapters.sb3 import RelabelCallback, RelabelReplayBuffer
+from rl_reward.envs import make
+from rl_reward.envs.base import TaskEnv
+from rl_reward.errors import MissingExtraError
+from rl_reward.experiments.results import RunResult
+from rl_reward.experiments.sac import SacArm, SacConfig
+from rl_reward.rewards import ProgressJudge
+
+try:
+    import torch
+    from stable_baselines3 import SAC, HerReplayBuffer
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+except ImportError as error:
+    raise MissingExtraError("stable-baselines3", "sb3") from error
+
+_TICKS = 100
+
+
+def train(
+    config: SacConfig,
+    arm: SacArm,
+    judge: ProgressJudge | None,
+    seed: int,
+    out: Path,
+    tick: Callable[[int, int], None],
+) -> RunResult:
+    """Train one agent and return its curve (see `rl_reward.experiments.sac.run`)."""
+    torch.set_num_threads(config.threads)
+    began = time.perf_counter()
+    model = build_model(config, arm, seed)
+    examiner = Examiner(config, arm, tick)
+    relabel = None if arm.her else RelabelCallback(judge, every=config.every)
+    model.learn(config.total_steps, callback=[examiner] if relabel is None else [relabel, examiner])
+    save(model, out)
+    usage = relabel.usage if relabel else None
+    return RunResult(
+        arm=arm.name,
+        seed=seed,
+        steps=examiner.steps,
+        success=examiner.success["is_success"],
+        episodes=config.eval_episodes,
+        judge=judge.name if judge else "none",
+        judge_calls=usage.calls if usage else 0,
+        judge_seconds=relabel.seconds if relabel else 0.0,
+        wall_seconds=time.perf_counter() - began,
+        extra={
+            "latched_success": examiner.success["is_success_latched"],
+            "final_step_success": examiner.success["is_success_final"],
+            "eval_seconds": examiner.seconds,
+            "prompt_tokens": usage.prompt_tokens if usage else 0,
+            "unscored_rate": relabel.unscored_rate if relabel and judge else None,
+        },
+    )
+
+
+def build_env(config: SacConfig, arm: SacArm, **options: Any) -> TaskEnv:
+    """Return one task environment that pays the arm's sparse reward."""
+    return make(config.env, **{**config.options, "reward": arm.reward, **options})
+
+
+def build_model(config: SacConfig, arm: SacArm, seed: int) -> SAC:
+    """Return the untrained agent with its training environments."""
+    env: VecEnv = DummyVecEnv([lambda: build_env(config, arm)] * config.n_envs)
+    if config.normalize_obs:
+        env = VecNormalize(env, norm_reward=False)
+    if arm.her:
+        buffer: dict[str, Any] = {"replay_buffer_class": HerReplayBuffer}
+    else:
+        settings = {"shaping": arm.shaping(config), "lag": config.lag}
+        buffer = {"replay_buffer_class": RelabelReplayBuffer, "replay_buffer_kwargs": settings}
+    return SAC(
+        "MultiInputPolicy",
+        env,
+        seed=seed,
+        device="cpu",
+        learning_starts=config.learning_starts,
+        train_freq=config.train_freq,
+        gradient_steps=config.gradient_steps,
+        learning_rate=config.learning_rate,
+        gamma=config.gamma,
+        tau=config.tau,
+        batch_size=config.batch_size,
+        buffer_size=config.buffer_size,
+        ent_coef=config.ent_coef,
+        policy_kwargs={"net_arch": list(config.net_arch)},
+        **buffer,
+    )
+
+
+class Examiner(BaseCallback):
+    """Evaluates on the unshaped task: before the first step, every `eval_every` steps, after the last update."""
+
+    def __init__(self, config: SacConfig, arm: SacArm, tick: Callable[[int, int], None]) -> None:
+        """Build the evaluation environment; it renders and describes nothing in between."""
+        super().__init__()
+        self.config, self.tick = config, tick
+        self.env = build_env(config, arm, stride=10**9)
+        self.steps: list[int] = []
+        self.success: dict[str, list[float]] = {}
+        self.seconds = 0.0
+
+    def examine(self) -> None:
+        """Add one point to every curve."""
+        began = time.perf_counter()
+        episodes = [self._episode(self.config.eval_seed + i) for i in range(self.config.eval_episodes)]
+        self.steps.append(self.num_timesteps)
+        for key in ("is_success", "is_success_latched", "is_success_final"):
+            self.success.setdefault(key, []).append(float(np.mean([info[key] for info in episodes])))
+        self.seconds += time.perf_counter() - began
+
+    def _episode(self, seed: int) -> dict[str, Any]:
+        """Return the last info of one episode of the deterministic policy."""
+        obs, info = self.env.reset(seed=seed)
+        over = False
+        while not over:
+            obs, _, terminated, truncated, info = self.env.step(self._act(obs))
+            over = terminated or truncated
+        return info
+
+    def _act(self, obs: Any) -> NDArray[np.float32]:
+        normalize = self.model.get_vec_normalize_env()
+        seen = obs if normalize is None else normalize.normalize_obs(obs)
+        return cast("NDArray[np.float32]", self.model.predict(seen, deterministic=True)[0])
+
+    def _on_training_start(self) -> None:
+        self.examine()
+
+    def _on_step(self) -> bool:
+        total = self.config.total_steps
+        if self.num_timesteps % max(total // _TICKS, 1) < self.training_env.num_envs:
+            self.tick(self.num_timesteps, total)
+        if self.num_timesteps % self.config.eval_every == 0 and self.num_timesteps < total:
+            self.examine()
+        return True
+
+    def _on_training_end(self) -> None:
+        self.examine()
+
+
+def save(model: SAC, out: Path) -> None:
+    """Write the last checkpoint, and the observation scales where there are any, into the folder `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    model.save(out / "policy.zip")
+    normalize = model.get_vec_normalize_env()
+    if normalize is not None:
+        normalize.save(str(out / "observation_scales.pkl"))
