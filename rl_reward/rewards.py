@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,10 +95,10 @@ class Oracle:
         return _curve({step: self._truth(steps[step]) for step in checkpoints(len(steps), every)}, len(steps))
 
     def _truth(self, step: Step) -> float:
-        data = cast("Mapping[str, Any]", step.data if isinstance(step.data, Mapping) else {})
-        if self.key not in data:
-            raise ConfigError(f"the oracle needs Step.data[{self.key!r}] in [0, 1], got keys {list(data)}")
-        return float(data[self.key])
+        data: Any = step.data
+        if not isinstance(data, Mapping) or self.key not in data:
+            raise ConfigError(f"the oracle needs Step.data[{self.key!r}] in [0, 1], got {data!r:.80}")
+        return float(step.data[self.key])
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import rl_reward
 
 ROOT = Path(rl_reward.__file__).parent
 HEAVY = {
-    "torch": {"backends/transformers_local.py", "backends/_shared_prefix.py", "adapters/", "experiments/"},
-    "transformers": {"backends/transformers_local.py", "experiments/", "adapters/"},
+    "torch": {"backends/transformers_local.py", "backends/local/", "adapters/", "experiments/"},
+    "transformers": {"backends/transformers_local.py", "backends/local/", "adapters/", "experiments/"},
     "trl": {"adapters/", "experiments/"},
     "datasets": {"experiments/"},
     "stable_baselines3": {"adapters/", "experiments/"},
-    "openai": {"backends/openai_compatible.py"},
+    "openai": {"backends/openai_"},
     "gymnasium": {"envs/", "adapters/", "experiments/"},
     "gymnasium_robotics": {"envs/"},
     "metaworld": {"envs/"},
@@ -26,9 +26,9 @@ HEAVY = {
 }
 BELOW = {
     "envs": {"errors", "types", "envs"},
-    "evaluation": {"errors", "evaluation", "progress", "preference", "shaping"},
-    "adapters": {"adapters", "criteria", "errors", "groups", "rewards", "scores", "shaping", "types", "progress"},
-    "backends": {"backends", "errors", "scale", "types"},
+    "evaluation": {"errors", "evaluation", "progress", "preference"},
+    "adapters": {"adapters", "criteria", "errors", "groups", "progress", "rewards", "scores", "shaping", "types"},
+    "backends": {"backends", "distribution", "errors", "scale", "types", "verdict"},
     "criteria": {"errors"},
 }
 

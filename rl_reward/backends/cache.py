@@ -72,10 +72,10 @@ class Cached(Wrapper):
         kept = self._kept(key)
         if kept is not None:
             return kept
-        flight = self._flights.setdefault(key, _Flight())
-        if flight.task is None:
-            flight.task = asyncio.ensure_future(self._fetch(key, request))
-        return await self._wait(key, flight, flight.task)
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = _Flight(asyncio.ensure_future(self._fetch(key, request)))
+        return await self._wait(key, flight)
 
     async def aclose(self) -> None:
         """Close the file and the backend."""
@@ -86,15 +86,15 @@ class Cached(Wrapper):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_memory": OrderedDict(), "_flights": {}}
 
-    async def _wait(self, key: str, flight: _Flight, task: asyncio.Future[Reply]) -> Reply:
+    async def _wait(self, key: str, flight: _Flight) -> Reply:
         """Return the answer; when the last who waits for it gives up, the question is withdrawn."""
         flight.waiting += 1
         try:
-            reply = await asyncio.shield(task)
+            reply = await asyncio.shield(flight.task)
         finally:
             flight.waiting -= 1
             if not flight.waiting:
-                task.cancel()
+                flight.task.cancel()
                 del self._flights[key]
         if flight.paid:
             return replace(reply, usage=Usage())
@@ -127,7 +127,7 @@ class Cached(Wrapper):
 class _Flight:
     """A question on its way."""
 
-    task: asyncio.Future[Reply] | None = None
+    task: asyncio.Future[Reply]
     waiting: int = 0
     paid: bool = False
 

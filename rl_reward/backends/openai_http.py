@@ -177,7 +177,7 @@ class Endpoint:
     async def _pause(self, seconds: float, limit: asyncio.Timeout) -> None:
         left = (limit.when() or math.inf) - asyncio.get_running_loop().time()
         if seconds >= left:
-            raise TimeoutError(f"the next try is due in {seconds:.3g} s, {left:.3g} s are left of the deadline")
+            raise TimeoutError(f"the next try is due in {seconds:.1f} s, the deadline is in {left:.1f} s")
         await self._sleep(seconds)
 
     def _client(self) -> openai.AsyncOpenAI:

@@ -58,7 +58,7 @@ class TaskConfig:
                 raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
-class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
+class TaskEnv(gym.Env[Any, Any], ABC):
     """A simulator behind the contract; a new one implements the abstract methods below.
 
     - `task` is the instruction in words; `frame()` renders the scene as it is now.
@@ -75,11 +75,22 @@ class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
     Config: ClassVar[type[TaskConfig]] = TaskConfig
     """The configuration class of the family."""
 
-    def __init__(self, env: gym.Env[Any, Any], task: str, config: TaskConfig) -> None:
-        """Wrap `env`, a simulator without a time limit below `config.max_steps`; `task` is the instruction in words."""
-        super().__init__(env)
+    def __init__(self, simulator: gym.Env[Any, Any], task: str, config: TaskConfig) -> None:
+        """Put `simulator`, without a time limit below `config.max_steps`, behind the contract.
+
+        It is held, not wrapped: what hosts find on an unwrapped simulator (a goal interface, a reward of its own) is
+        not what this environment offers.
+        """
+        self.simulator = simulator
+        """The simulator itself."""
         self.task = task
+        """The instruction in words."""
         self.config = config
+        """The options."""
+        self.observation_space = simulator.observation_space
+        self.action_space = simulator.action_space
+        self.metadata = {**simulator.metadata, "render_modes": ["rgb_array"]}
+        self.render_mode = "rgb_array"
         self._obs: Any = None  # what the simulator said last, for the methods a task implements
         self._sim: Mapping[str, Any] = {}
         self._steps = 0
@@ -113,7 +124,7 @@ class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
 
     def _restart(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Reset the simulator; `seed` must fix the initial state, and None must go on in the same random stream."""
-        return self.env.reset(seed=seed, options=options)
+        return self.simulator.reset(seed=seed, options=options)
 
     def _observe(self, obs: Any) -> Any:
         """Return the observation the agent gets."""
@@ -121,6 +132,7 @@ class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; `seed` fixes the initial state. See `gymnasium.Env.reset`."""
+        super().reset(seed=seed)
         self._draw(seed, options)
         self._begin()
         self._steps, self._latched, self._over = 0, False, False
@@ -130,7 +142,7 @@ class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
         """Advance one low-level step. See the class for what `info` holds."""
         if self._over:
             raise RlRewardError("the episode is over or has not begun; call reset() before step()")
-        self._obs, _, terminated, truncated, self._sim = self.env.step(action)
+        self._obs, _, terminated, truncated, self._sim = self.simulator.step(action)
         self._steps += 1
         solved = self._solved()
         self._latched = self._latched or solved
@@ -138,6 +150,14 @@ class TaskEnv(gym.Wrapper[Any, Any, Any, Any], ABC):
         truncated = truncated or self._steps >= self.config.max_steps
         self._over = terminated or truncated
         return self._observe(self._obs), self._reward(solved), terminated, truncated, self._info(solved)
+
+    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return `frame()`; the rewards and the `Step`s never call this."""
+        return self.frame()
+
+    def close(self) -> None:
+        """Free the simulator and its rendering context."""
+        self.simulator.close()
 
     def _draw(self, seed: int | None, options: dict[str, Any] | None) -> None:
         """Restart until the start is not solved."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rl_reward.envs.base import STEP_KEY, TaskConfig, TaskEnv
 from rl_reward.errors import RlRewardError
 from rl_reward.types import Step
-
-if TYPE_CHECKING:
-    from rl_reward.envs.base import TaskConfig, TaskEnv
-
-_KEY = "rl_reward"
 
 
 class ContractError(RlRewardError):
@@ -50,8 +46,8 @@ def _check_reset(env: TaskEnv, seed: int) -> None:
     again, info = env.reset(seed=seed)
     _expect(_equal(first, again), f"reset(seed={seed}) must give the same observation each time")
     _expect(env.observation_space.contains(again), "the observation of reset is not in observation_space")
-    _check_step(info.get(_KEY), env.config, "reset")
-    _expect(not info[_KEY].data["solved"], "an episode must not start solved")
+    _check_step(info.get(STEP_KEY), env.config, "reset")
+    _expect(not info[STEP_KEY].data["solved"], "an episode must not start solved")
 
 
 def _check_episode(env: TaskEnv) -> None:
@@ -67,10 +63,10 @@ def _check_episode(env: TaskEnv) -> None:
             _expect(terminated, f"{where}: solved with terminate_on_success must set terminated")
         _expect(truncated or t < config.max_steps, f"{where}: max_steps is reached and truncated is not set")
         if terminated or truncated or t % config.stride == 0:
-            _check_step(info.get(_KEY), config, where)
-            _expect(info[_KEY].data["solved"] == solved, f"{where}: data['solved'] differs from is_success_final")
+            _check_step(info.get(STEP_KEY), config, where)
+            _expect(info[STEP_KEY].data["solved"] == solved, f"{where}: data['solved'] differs from is_success_final")
         else:
-            _expect(_KEY not in info, f"{where}: a Step is emitted off the stride of {config.stride}")
+            _expect(STEP_KEY not in info, f"{where}: a Step is emitted off the stride of {config.stride}")
 
 
 def _play(env: TaskEnv) -> Iterator[tuple[float, bool, bool, Mapping[str, Any]]]:
@@ -94,10 +90,11 @@ def _check_success(info: Mapping[str, Any], config: TaskConfig, solved_before: b
 
 def _check_step(step: Any, config: TaskConfig, where: str) -> None:
     """Check what is emitted for the judge at one checkpoint."""
-    _expect(isinstance(step, Step), f"{where}: info[{_KEY!r}] must be a Step, got {step!r}")
+    _expect(isinstance(step, Step), f"{where}: info[{STEP_KEY!r}] must be a Step, got {step!r}")
     _expect(bool(step.text.strip()), f"{where}: the caption is empty")
     _expect(config.numbers or not any(map(str.isdigit, step.text)), f"{where}: digits in a caption without numbers")
-    _expect((step.image is not None) == config.frames, f"{where}: frames={config.frames}, yet the image says otherwise")
+    shape = (config.frame_size, config.frame_size, 3) if config.frames else None
+    _expect(getattr(step.image, "shape", None) == shape, f"{where}: the image must be {shape}, got {step.image!r:.60}")
     data: Any = step.data
     _expect({"progress", "solved"} <= set(data or ()), f"{where}: data lacks progress or solved")
     _expect(0.0 <= data["progress"] <= 1.0, f"{where}: progress must be in [0, 1], got {data['progress']}")

@@ -68,6 +68,9 @@ class FetchTask(TaskEnv):
         self._initial: tuple[float, float] = (0.0, 0.0)
         if config.flat:
             self.observation_space = _flat_space(env.observation_space)
+        else:
+            # Hosts take whatever has this name for a goal environment, which a flat one is not.
+            self.compute_reward = self._goal_reward
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -83,7 +86,7 @@ class FetchTask(TaskEnv):
         solver[:] = before  # rendering runs the solver, and an episode must not depend on who watches it
         return image
 
-    def compute_reward(self, achieved_goal: ArrayLike, desired_goal: ArrayLike, info: Any) -> NDArray[np.float64]:
+    def _goal_reward(self, achieved_goal: ArrayLike, desired_goal: ArrayLike, info: Any) -> NDArray[np.float64]:
         """Return the sparse reward of goals [3] or [N, 3], for hindsight relabelling (stable-baselines3's HER)."""
         gap = np.linalg.norm(np.subtract(achieved_goal, desired_goal), axis=-1)
         return (gap < self._robot.distance_threshold) - (1.0 if self.config.reward == "minus_one_zero" else 0.0)

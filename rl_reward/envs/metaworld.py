@@ -152,7 +152,7 @@ class MetaWorldTask(TaskEnv):
         return arm._get_obs(), info
 
     def _solved(self) -> bool:
-        return self._sim.get("success", 0.0) > 0.0  # not said at reset, where no task is solved
+        return bool(self._sim.get("success", 0.0) > 0.0)  # not said at reset, where no task is solved
 
     def _begin(self) -> None:
         self._initial = self._distances()

@@ -37,7 +37,7 @@ class Experiment:
     settings: Any
     """What all arms share: a `SacConfig` or a `GrpoConfig`."""
     arms: Mapping[str, Any]
-    """The arms by their name in the file: `SacArm` or `GrpoArm`."""
+    """The arms by name: `SacArm` or `GrpoArm`."""
 
     def __post_init__(self) -> None:
         """Check that seeds and arms exist once and that baselines and primary are arms."""
@@ -45,7 +45,7 @@ class Experiment:
             raise ConfigError(f"{self.name}: seeds must be one or more different numbers, got {list(self.seeds)}")
         for name in (*self.baselines, self.primary):
             if name not in self.arms:
-                raise ConfigError(f"{self.name}: {name!r} is no arm{_nearest(name, self.arms)}; arms: {_listed(self.arms)}")
+                raise ConfigError(f"{self.name}: no arm is called {name!r}{_nearest(name, self.arms)}")
         if not self.baselines:
             raise ConfigError(f"{self.name}: baselines must name one sparse arm or more, got none")
 
@@ -71,6 +71,16 @@ def load(path: str | Path) -> list[Experiment]:
     _refuse_unknown(raw, ["experiments"], Place(path))
     entries = parse(tuple[dict[str, Any], ...], raw["experiments"], Place(path, "experiments"))
     return [_experiment(entry, Place(path, f"experiments[{i}]")) for i, entry in enumerate(entries)]
+
+
+def arm_called(name: str, experiment: Experiment) -> Any:
+    """Return the arm called `name`, or the only one whose name begins with it."""
+    if name in experiment.arms:
+        return experiment.arms[name]
+    begin = [arm for arm in experiment.arms if arm.startswith(name)]
+    if len(begin) != 1:
+        raise ConfigError(f"{experiment.name}: no single arm is called {name!r}; arms: {_listed(experiment.arms)}")
+    return experiment.arms[begin[0]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def parse(kind: Any, raw: Any, at: Place) -> Any:
         ConfigError: A value has another type, or a key is unknown or missing.
     """
     origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any or raw is None and kind is type(None):
+    if kind is Any:
         return raw
     if origin in (Union, types.UnionType):
         return _first_that_fits(inner, raw, at)
@@ -112,8 +122,10 @@ def parse(kind: Any, raw: Any, at: Place) -> Any:
         return tuple(parse(inner[0], item, at.of(i)) for i, item in enumerate(cast("list[Any]", raw)))
     if origin in (dict, Mapping) and isinstance(raw, dict):
         return {key: parse(inner[1], value, at.of(key)) for key, value in cast("dict[str, Any]", raw).items()}
-    if kind is float and type(raw) is int or kind in (int, float, str, bool) and type(raw) is kind:
-        return _finite(float(raw), at) if kind is float else raw
+    if kind is float and type(raw) in (int, float):
+        return _finite(float(raw), at)
+    if kind in (int, str, bool) and type(raw) is kind:
+        return raw
     raise ConfigError(f"{at} must be {_expected(kind)}, got {_shown(raw)}{_hint(kind, raw)}")
 
 
@@ -127,7 +139,8 @@ def _experiment(raw: Mapping[str, Any], at: Place) -> Experiment:
     config_class, arm_class = getattr(module, f"{kind.title()}Config"), getattr(module, f"{kind.title()}Arm")
     plain = {name: parse(hint, _required(raw, name, at), at.of(name)) for name, hint in hints.items()}
     settings = parse(config_class, raw.get(kind) or {}, at.of(kind))
-    arms = parse(dict[str, arm_class], _required(raw, "arms", at), at.of("arms"))
+    raw_arms = parse(dict[str, dict[str, Any]], _required(raw, "arms", at), at.of("arms"))
+    arms = {name: parse(arm_class, {"name": name, **arm}, at.of("arms").of(name)) for name, arm in raw_arms.items()}
     return Experiment(**plain, settings=settings, arms=arms)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_reward.adapters.trl import text_of
 from rl_reward.errors import ConfigError, MissingExtraError
 from rl_reward.experiments.additions import task as additions
 
@@ -114,8 +113,3 @@ def _asked(prompt: Any, instruction: str) -> Any:
     if not isinstance(prompt, str) or not instruction:
         return prompt
     return [{"role": "user", "content": f"{prompt}\n\n{instruction}"}]
-
-
-def said(completion: Any) -> str:
-    """Return the text of a completion, plain or conversational."""
-    return text_of(completion)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,12 @@ _WIDE_LABEL = 64
 
 
 def draw_curves(summary: Summary, path: Path) -> None:
-    """Draw `summary` to the PNG file `path`: all arms on the left, each arm's runs on the right."""
+    """Draw `summary` to the PNG file `path` (see `curves_figure`)."""
+    curves_figure(summary).savefig(path, format="png")
+
+
+def curves_figure(summary: Summary) -> Figure:
+    """Return the picture of `summary`: all arms on the left, each arm with every run on the right."""
     rows, colors = -(-len(summary.arms) // 2), _colors(summary)
     columns = 2 if max(len(_label(summary, arm)) for arm in summary.arms) <= _WIDE_LABEL else 1
     charts, legend = max(3.4, 1.3 * rows), 0.2 * -(-len(summary.arms) // columns)
@@ -43,18 +49,19 @@ def draw_curves(summary: Summary, path: Path) -> None:
         axes.tick_params(labelleft=index % 2 == 0, labelbottom=index + 2 >= len(summary.arms))
     figure.suptitle(_title(summary), x=0.012, ha="left", fontsize=12, fontweight="bold", color=_INK)
     figure.supxlabel(textwrap.fill(caption(summary), 150), x=0.012, ha="left", fontsize=8, color="#666666")
-    figure.savefig(path)
+    return figure
 
 
 def caption(summary: Summary) -> str:
     """Return what the lines and the band of the picture are."""
     episodes = sorted({run.episodes for run in summary.comparison.runs})
     points = " or ".join(str(count) for count in episodes)
+    unit = "held-out problems" if summary.comparison.kind == "grpo" else "evaluation episodes on the unshaped task"
     several = any(arm.band is not None for arm in summary.arms)
     band = "band: 95 % whole-run percentile bootstrap over seeds" if several else "no band: one seed has no interval"
     return (
         f"Thick line: interquartile mean (IQM) over seeds; {band}; thin lines: every run. "
-        f"Each point of a run: {points} evaluation episodes on the unshaped task. "
+        f"Each point of a run: {points} {unit}. "
         "Dotted: base level, the mean first evaluation of all arms. "
         f"Dashed: IQM of the comparator, {summary.comparator}."
     )
@@ -123,11 +130,17 @@ def _band(axes: Axes, summary: Summary, arm: ArmSummary, color: str, *, alpha: f
         axes.fill_between(summary.steps_S, arm.band.low_S, arm.band.high_S, color=color, alpha=alpha, lw=0)
 
 
+def _top(summary: Summary) -> float:
+    """Return the upper limit of y: the multiple of 20 points above every run; the lower one is always 0."""
+    highest = max(float(arm.success_NS.max()) for arm in summary.arms)
+    return max(0.2, math.ceil(round(highest * 5, 6)) / 5)
+
+
 def _frame(axes: Axes, summary: Summary) -> None:
     """Set limits, ticks and the base level: the same in all panels."""
     axes.axhline(summary.base, color="#888888", lw=0.9, ls=":", zorder=1)
     axes.set_xlim(summary.steps_S[0], summary.steps_S[-1])
-    axes.set_ylim(-0.02, 1.02)
+    axes.set_ylim(-0.02, _top(summary) + 0.02)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))

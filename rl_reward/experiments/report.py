@@ -128,15 +128,17 @@ def _target_row(summary: Summary, arm: ArmSummary, index: int) -> tuple[str, ...
 
 
 def _costs(summary: Summary) -> Table:
-    """Return judge, judge calls, judge seconds and wall seconds of every arm."""
-    rows = [(arm, arm.cost) for arm in summary.arms]
-    return Table(
-        ("arm", "judge", "judge calls", "judge seconds", "wall seconds"),
-        [
-            (a.name, a.judge, f"{c.judge_calls:,.0f}", f"{c.judge_seconds:,.1f}", f"{c.wall_seconds:,.0f}")
-            for a, c in rows
-        ],
-    )
+    """Return judge, judge calls, judge seconds, unscored share and wall seconds of every arm."""
+    head = ("arm", "judge", "judge calls", "judge seconds", "unscored", "wall seconds")
+    return Table(head, [_cost_row(arm) for arm in summary.arms])
+
+
+def _cost_row(arm: ArmSummary) -> tuple[str, ...]:
+    """Return the costs of one arm."""
+    cost = arm.cost
+    unscored = "-" if cost.unscored_rate is None else f"{cost.unscored_rate:.1%}"
+    counts = (f"{cost.judge_calls:,.0f}", f"{cost.judge_seconds:,.1f}", unscored, f"{cost.wall_seconds:,.0f}")
+    return (arm.name, arm.judge, *counts)
 
 
 def _seed_notes(summary: Summary) -> list[str]:
@@ -184,7 +186,7 @@ def _verdict(primary: str, comparator: str, difference: PairedDifference) -> str
     word = "better" if difference.mean > 0 else "worse"
     if difference.p_value < _LEVEL:
         return f"{primary} is {word} than {comparator}."
-    return f"The interval puts {primary} on the {word} side of {comparator}, but p is not below {_LEVEL}: not shown."
+    return f"The interval puts {primary} on the {word} side of {comparator}, but p is not below {_LEVEL}."
 
 
 def _p(difference: PairedDifference) -> str:
@@ -192,5 +194,5 @@ def _p(difference: PairedDifference) -> str:
     if difference.p_value is None:
         return ""
     exact, least = "exact " if difference.pairs <= EXACT_PAIRS else "", 2 / 2**difference.pairs
-    bound = f" ({difference.pairs} pairs cannot give less than {least:.2g})" if least >= _LEVEL else ""
-    return f", {exact}sign-flip p = {difference.p_value:.2g}{bound}"
+    bound = f" ({difference.pairs} pairs cannot give less than {least:.3g})" if least >= _LEVEL else ""
+    return f", {exact}sign-flip p = {difference.p_value:.3g}{bound}"

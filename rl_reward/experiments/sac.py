@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rl_reward.backends.base import Request
 from rl_reward.backends.simulated import Simulated
@@ -16,13 +17,15 @@ from rl_reward.shaping import Form, Shaping
 from rl_reward.types import Trajectory
 from rl_reward.verifier import Verifier
 
+JUDGES = ("none", "oracle", "constant", "simulated")
+"""Judges that are no language model."""
+
 
 @dataclass(frozen=True)
 class SacConfig:
-    """What all arms of a SAC experiment share."""
+    """What all arms share."""
 
-    x_label = "environment steps"
-    y_label = "success rate"
+    x_label: ClassVar[str] = "environment steps"
 
     env: str
     """Task environment, e.g. "fetch/FetchReach-v4" (see `rl_reward.envs.make`)."""
@@ -80,17 +83,23 @@ class SacConfig:
         if reserved := {"reward"} & set(self.options):
             raise ConfigError(f"options.{min(reserved)} belongs to each arm, not to the options of the environment")
 
+    @property
+    def y_label(self) -> str:
+        """What success means here."""
+        forms = {"final": "success rate at the final step", "latched": "success rate, solved at any step"}
+        return forms.get(self.options.get("success", ""), "success rate")
+
 
 @dataclass(frozen=True)
 class SacArm:
     """One reward: what the environment pays, and what a judge adds to it."""
 
     name: str
-    """As tables and plots call it; a judge that is not real must show in it."""
+    """As tables and plots call it; a simulated judge must show in it by its full name."""
     reward: Literal["zero_one", "minus_one_zero"] = "minus_one_zero"
     """What the environment pays: 1 where the task is solved and 0 elsewhere, or 0 there and -1 elsewhere."""
-    judge: Literal["none", "oracle", "constant", "simulated", "verifier"] = "none"
-    """Who scores progress: nobody (sparse), the truth, a constant, a simulated judge, or a language model."""
+    judge: str = "none"
+    """Who scores progress: none (sparse), oracle, constant, simulated, openai:MODEL or local:FOLDER."""
     shuffled: bool = False
     """Control: every episode gets the judge's curve of another, earlier one."""
     form: Form = "potential"
@@ -109,60 +118,75 @@ class SacArm:
     """Share of the simulated judge's replies without a score."""
     value: float = 0.5
     """Score of the constant judge."""
-    backend: str = ""
-    """The verifier's model: "openai:MODEL" or "local:PATH"."""
-    criteria: str | None = None
-    """The verifier's criteria: a built-in set or a file."""
+    base_url: str | None = None
+    """Address of the server of an "openai:MODEL" judge, up to and with "/v1"."""
+    criteria: str = "manipulation"
+    """What a language model is asked: a built-in set of criteria, or a .toml or .md file."""
 
     def __post_init__(self) -> None:
         """Check that judge, weight and name belong together."""
-        if (self.judge == "none") != (self.weight == 0.0):
-            raise ConfigError(f"weight must be 0 without a judge and above 0 with one, got {self.weight} with {self.judge}")
-        if self.her and self.judge != "none":
-            raise ConfigError(f"her recomputes rewards, so a judge's would be lost; got judge {self.judge}")
-        if (self.judge == "verifier") != bool(self.backend):
-            raise ConfigError(f"judge verifier, and only it, needs a backend, got {self.judge} with {self.backend!r}")
-        if self.judge == "simulated" and "simulated" not in self.name:
-            raise ConfigError(f"an arm with a simulated judge must say simulated in its name, got {self.name!r}")
+        kind, _, model = self.judge.partition(":")
+        if self.judge not in JUDGES and not (kind in ("openai", "local") and model):
+            raise ConfigError(f"judge must be {', '.join(JUDGES)}, openai:MODEL or local:FOLDER, got {self.judge!r}")
+        if self.weight < 0 or (self.judge == "none") != (self.weight == 0.0):
+            raise ConfigError(f"weight must be above 0 with a judge and 0 without, got {self.weight} with {self.judge}")
+        if self.judge == "none" and self.shuffled:
+            raise ConfigError("there is nothing to shuffle without a judge; name one")
+        if self.judge != "none" and self.her:
+            raise ConfigError(f"her recomputes rewards, so those of judge {self.judge} would be lost; set judge: none")
+        if self.judge == "simulated" and (full := self._simulated(0).name) not in self.name:
+            raise ConfigError(f"the name of an arm with this judge must say {full}, got {self.name!r}")
 
     def shaping(self, config: SacConfig) -> Shaping:
         """Return how progress becomes reward; weight 0 is the sparse reward on the same code path."""
         terminates = bool(config.options.get("terminate_on_success", False))
         return Shaping(self.form, self.weight, config.gamma, terminates_on_success=terminates)
 
+    def judge_of(self, seed: int) -> ProgressJudge | None:
+        """Return who scores the episodes of the run with this seed, None for a sparse arm."""
+        if self.judge == "none":
+            return None
+        judge = self._judge(seed)
+        return Shuffled(judge, seed=seed) if self.shuffled else judge
 
-def judge_of(arm: SacArm, seed: int) -> ProgressJudge | None:
-    """Return who scores the episodes of `arm` in the run with this seed, None for a sparse arm."""
-    if arm.judge == "none":
-        return None
-    judge = _judge(arm, seed)
-    return Shuffled(judge, seed=seed) if arm.shuffled else judge
+    def _judge(self, seed: int) -> ProgressJudge:
+        kind, _, model = self.judge.partition(":")
+        if kind == "oracle":
+            return Oracle()
+        if kind == "constant":
+            return Constant(self.value)
+        if kind == "simulated":
+            return Verifier(self._simulated(seed))
+        # Imported here because each needs packages the other arms do without.
+        if kind == "openai":
+            from rl_reward.backends.openai_compatible import OpenAICompatible
+
+            return Verifier(OpenAICompatible(model, base_url=self.base_url), criteria=self.criteria)
+        from rl_reward.backends.transformers_local import TransformersLocal
+
+        return Verifier(TransformersLocal(model), criteria=self.criteria)
+
+    def _simulated(self, seed: int) -> Simulated:
+        faults = {name: getattr(self, name) for name in ("noise", "bias", "saturation", "unscored_rate")}
+        return Simulated(_true_progress, **faults, seed=seed)
 
 
 def run(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[int, int], None]) -> RunResult:
-    """Train one agent and return its curve; `out` gets its last checkpoint, `tick` (steps done, steps in all)."""
-    from rl_reward.experiments.sac_training import train
+    """Train one agent and return its learning curve.
 
-    return train(config, arm, judge_of(arm, seed), seed, out, tick)
+    Args:
+        config: What all arms share.
+        arm: What this arm is paid. All arms but the hindsight reference run the same code; sparse ones have weight 0.
+        seed: Of networks, exploration, training starts and judge. Evaluation starts are always the same.
+        out: Folder of this run; gets the last checkpoint.
+        tick: Called with (environment steps done, in all), about a hundred times.
 
-
-def _judge(arm: SacArm, seed: int) -> ProgressJudge:
-    if arm.judge == "oracle":
-        return Oracle()
-    if arm.judge == "constant":
-        return Constant(arm.value)
-    if arm.judge == "simulated":
-        return Verifier(
-            Simulated(
-                _true_progress,
-                noise=arm.noise,
-                bias=arm.bias,
-                saturation=arm.saturation,
-                unscored_rate=arm.unscored_rate,
-                seed=seed,
-            )
-        )
-    return Verifier(_backend(arm.backend), criteria=arm.criteria)
+    Raises:
+        ConfigError: Settings do not fit each other, the environment or the judge.
+        BackendError: The judge cannot serve, or too much is unscored.
+    """
+    # By name, because that module imports this one and loads all that is heavy.
+    return import_module("rl_reward.experiments.sac_training").train(config, arm, seed, out, tick)
 
 
 def _true_progress(request: Request) -> float:

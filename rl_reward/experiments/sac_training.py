@@ -16,9 +16,9 @@ from rl_reward.envs.base import TaskEnv
 from rl_reward.errors import MissingExtraError
 from rl_reward.experiments.results import RunResult
 from rl_reward.experiments.sac import SacArm, SacConfig
-from rl_reward.rewards import ProgressJudge
 
 try:
+    import gymnasium as gym
     import torch
     from stable_baselines3 import SAC, HerReplayBuffer
     from stable_baselines3.common.callbacks import BaseCallback
@@ -29,21 +29,16 @@ except ImportError as error:
 _TICKS = 100
 
 
-def train(
-    config: SacConfig,
-    arm: SacArm,
-    judge: ProgressJudge | None,
-    seed: int,
-    out: Path,
-    tick: Callable[[int, int], None],
-) -> RunResult:
+def train(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[int, int], None]) -> RunResult:
     """Train one agent and return its curve (see `rl_reward.experiments.sac.run`)."""
     torch.set_num_threads(config.threads)
     began = time.perf_counter()
+    judge = arm.judge_of(seed)
     model = build_model(config, arm, seed)
     examiner = Examiner(config, arm, tick)
     relabel = None if arm.her else RelabelCallback(judge, every=config.every)
-    model.learn(config.total_steps, callback=[examiner] if relabel is None else [relabel, examiner])
+    callbacks: list[BaseCallback] = [examiner] if relabel is None else [relabel, examiner]
+    model.learn(config.total_steps, callback=callbacks)  # pyright: ignore[reportUnknownMemberType]
     save(model, out)
     usage = relabel.usage if relabel else None
     return RunResult(
@@ -61,13 +56,15 @@ def train(
             "final_step_success": examiner.success["is_success_final"],
             "eval_seconds": examiner.seconds,
             "prompt_tokens": usage.prompt_tokens if usage else 0,
-            "unscored_rate": relabel.unscored_rate if relabel and judge else None,
+            **({"unscored_rate": unscored_rate(model)} if judge else {}),
         },
     )
 
 
 def build_env(config: SacConfig, arm: SacArm, **options: Any) -> TaskEnv:
     """Return one task environment that pays the arm's sparse reward."""
+    if arm.her:
+        options["flat"] = False  # hindsight needs the goals apart
     return make(config.env, **{**config.options, "reward": arm.reward, **options})
 
 
@@ -81,8 +78,9 @@ def build_model(config: SacConfig, arm: SacArm, seed: int) -> SAC:
     else:
         settings = {"shaping": arm.shaping(config), "lag": config.lag}
         buffer = {"replay_buffer_class": RelabelReplayBuffer, "replay_buffer_kwargs": settings}
+    space: Any = env.observation_space  # pyright: ignore[reportUnknownMemberType]
     return SAC(
-        "MultiInputPolicy",
+        "MultiInputPolicy" if isinstance(space, gym.spaces.Dict) else "MlpPolicy",
         env,
         seed=seed,
         device="cpu",
@@ -148,6 +146,12 @@ class Examiner(BaseCallback):
 
     def _on_training_end(self) -> None:
         self.examine()
+
+
+def unscored_rate(model: SAC) -> float:
+    """Return the share of transitions in the buffer whose progress was asked and could not be read."""
+    buffer = cast(RelabelReplayBuffer, model.replay_buffer)
+    return float(np.isnan(buffer.records["progress"][: buffer.size()]).mean())
 
 
 def save(model: SAC, out: Path) -> None:

@@ -49,6 +49,8 @@ class Cost:
     """Wall seconds spent judging."""
     wall_seconds: float
     """Wall seconds of the run."""
+    unscored_rate: float | None
+    """Share of judgements without a readable score, over the runs that report it in `extra`; None where none does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +217,7 @@ def _arm(
         episodes=episodes,
         solved_interval=wilson(solved, episodes),
         reached=tuple(_reached(steps_S, success_NS, target) for target in targets),
-        cost=Cost(*(_mean(runs, name) for name in ("judge_calls", "judge_seconds", "wall_seconds"))),
+        cost=_cost(runs),
     )
 
 
@@ -246,6 +248,12 @@ def _against(
     )
 
 
-def _mean(runs: Sequence[RunResult], field: str) -> float:
-    """Return the mean of one field over `runs`."""
-    return float(np.mean([getattr(run, field) for run in runs]))
+def _cost(runs: Sequence[RunResult]) -> Cost:
+    """Return the mean cost of `runs`."""
+    unscored = [float(run.extra["unscored_rate"]) for run in runs if "unscored_rate" in run.extra]
+    return Cost(
+        judge_calls=float(np.mean([run.judge_calls for run in runs])),
+        judge_seconds=float(np.mean([run.judge_seconds for run in runs])),
+        wall_seconds=float(np.mean([run.wall_seconds for run in runs])),
+        unscored_rate=float(np.mean(unscored)) if unscored else None,
+    )

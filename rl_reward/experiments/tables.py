@@ -71,7 +71,8 @@ def ratio(speed_up: SpeedUp) -> str:
         value = f"> {speed_up.at_least:.2f}" if math.isinf(speed_up.at_most) else f"< {speed_up.at_most:.2f}"
     around = speed_up.interval
     spread = f" [{_end(around.low)}, {_end(around.high)}]" if around else " (1 pair, no interval)"
-    return value + spread + (f", {speed_up.undefined:.0%} of draws undefined" if speed_up.undefined else "")
+    share = "under 1%" if speed_up.undefined < 0.01 else f"{speed_up.undefined:.0%}"
+    return value + spread + (f", {share} of draws undefined" if speed_up.undefined else "")
 
 
 def steps(number: float, budget: int) -> str:

@@ -28,8 +28,8 @@ INF, NAN = float("inf"), float("nan")
 class ScriptedJudge:
     """Gives the listed values in order, again and again (None is unscored), and remembers what it was asked."""
 
-    def __init__(self, *values, status="timeout", reason="no reply in 30 s"):
-        self.values, self.status, self.reason = values, status, reason
+    def __init__(self, *values):
+        self.values = values
         self.asked, self.criteria, self.given = [], [], 0
 
     async def ascore_many(self, pairs, *, criteria=None):
@@ -41,7 +41,7 @@ class ScriptedJudge:
     def _next(self):
         value = self.values[self.given % len(self.values)]
         self.given += 1
-        status, reason = (self.status, self.reason) if value is None else ("logprob", "")
+        status, reason = ("timeout", "no reply in 30 s") if value is None else ("logprob", "")
         return Score(value, None, {}, {}, 1, status, reason, Usage(1, 30, 2, 0.5))
 
 
@@ -355,36 +355,41 @@ def test_where_beta_bites(tmp_path, scale_rewards, ratio):
     assert large[3] / small[3] == pytest.approx(ratio, rel=0.01)
 
 
-def test_two_verifiers_a_schedule_tables_and_conversations(tmp_path):
+def test_several_verifiers_a_schedule_tables_and_conversations(tmp_path):
     steady = reward_of(0.8, 0.7, None, 0.6, weight=0.1, reference="answer", standardize=True)
     fading = reward_of(0.1, 0.2, 0.3, 0.4, weight=(1.0, 0.0), criteria="rubric", name="style")
+    simulated = VerifierReward(
+        Verifier(Simulated(str_length)), weight=0.1, group_size=4, criteria="rubric", name="simulated"
+    )
     trainer = trainer_with(
-        tmp_path, wrong, steady, fading,
+        tmp_path, wrong, steady, fading, simulated,
         prompts=[[{"role": "user", "content": "1+1="}]],
         columns={"answer": ["2"], "rubric": [{"Style": "Is it neat?"}]},
         max_steps=2, log_completions=True,
     )  # fmt: skip
     trainer.train()
     logs = trainer.state.log_history
-    assert trainer.reward_func_names == ["wrong", "verifier", "style"]
+    assert trainer.reward_func_names == ["wrong", "verifier", "style", "simulated"]
     assert [log["style/weight"] for log in logs[:2]] == [1.0, 0.5]
     assert [log["verifier/unscored_rate"] for log in logs[:2]] == [0.25, 0.25]
     assert logs[0]["verifier/score_mean"] == pytest.approx(0.7)
+    assert logs[0]["simulated/coverage"] == pytest.approx(0.98)
     assert list(trainer._logs["extra"]["verifier/score"])[:4] == [0.8, 0.7, None, 0.6]
     assert {task for task, _ in steady.verifier.asked} == {"1+1=\n\nReference answer:\n2"}
     assert fading.verifier.criteria == [{"Style": "Is it neat?"}] * 2
 
 
 def test_evaluation_has_its_own_group_size(tmp_path):
-    reward = reward_of(0.0, 1.0, 0.2, 0.4, eval_group_size=2)
+    # Standardised, because TRL centres again: a mean over the wrong rows alone would not show.
+    reward = reward_of(0.0, 1.0, 0.2, 0.4, eval_group_size=2, standardize=True)
     evaluation = {"num_generations_eval": 2, "per_device_eval_batch_size": 4, "eval_strategy": "steps", "eval_steps": 1}
     trainer = trainer_with(
         tmp_path, reward, prompts=("1+1=", "1+2="), evaluate=True, scale_rewards="none", **evaluation
     )
     trainer.train()
     train, held_out = trainer.seen
-    assert train == pytest.approx([-0.4, 0.6, -0.2, 0.0], abs=1e-5)
-    assert held_out == pytest.approx([-0.5, 0.5, -0.1, 0.1], abs=1e-5)
+    assert train == pytest.approx([-0.926, 1.389, -0.463, 0.0], abs=1e-3)
+    assert held_out == pytest.approx([-(0.5**0.5), 0.5**0.5] * 2, abs=1e-5)
     assert trainer.state.log_history[1]["eval_verifier/score_mean"] == pytest.approx(0.4)
 
 

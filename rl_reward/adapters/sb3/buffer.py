@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rl_reward.adapters.sb3.recorded import RecordedEpisode, dealt
 from rl_reward.adapters.sb3.records import Records, judged, rewards, step_of, unlabelled
-from rl_reward.adapters.sb3.waiting import Observation, Row, WaitingRows, copied
+from rl_reward.adapters.sb3.waiting import Observation, Row, WaitingRows, each
 from rl_reward.errors import ConfigError, MissingExtraError
 from rl_reward.rewards import ProgressJudge
 from rl_reward.scores import ProgressCurve
@@ -142,12 +142,13 @@ class RelabelReplayBuffer(ReplayBuffer):
         truncated_N = np.array([info.get("TimeLimit.truncated", False) for info in infos], dtype=np.bool_)
         records_N = unlabelled(self.n_envs)
         records_N["env_reward"], records_N["done"], records_N["terminated"] = reward, done, done & ~truncated_N
-        row = Row(copied(obs), copied(next_obs), np.array(action), records_N)
+        # Copies: a vectorised env may write its next observation into the same arrays.
+        row = Row(each(np.array, obs), each(np.array, next_obs), np.array(action), records_N)
         self.waiting.store(row, [step_of(info) for info in infos])
 
     @property
     def is_due(self) -> bool:
-        """Whether a row that only waits for its score is as old as the lag, so that the judge's answer is needed now."""
+        """Whether a row of a finished episode has waited for the lag, so that the judge's answer is needed now."""
         starts = [ended.start for ended in self.waiting.finished]
         return bool(starts) and self.waiting.total - min(starts) > self._young
 

@@ -42,6 +42,10 @@ class RelabelCallback(BaseCallback):
     """What the judge cost so far."""
     seconds: float
     """Wall seconds in which the judge worked so far."""
+    asked: int
+    """Scores asked for so far."""
+    read: int
+    """Scores read so far; the others are unscored."""
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class RelabelCallback(BaseCallback):
         if not 0.0 <= max_unscored <= 1.0:
             raise ConfigError(f"max_unscored must be in [0, 1], got {max_unscored}")
         self.judge, self.task, self.every, self.max_unscored = judge, task, every, max_unscored
-        self.usage, self.seconds = Usage(), 0.0
+        self.usage, self.seconds, self.asked, self.read = Usage(), 0.0, 0, 0
         self._reads: deque[tuple[int, int]] = deque(maxlen=window)
         self._answers: deque[tuple[int, Callable[[], _Answer]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
@@ -133,7 +137,7 @@ class RelabelCallback(BaseCallback):
         return str(task or "")
 
     def _ask(self) -> None:
-        """Hand the episodes that ended since the last call to the judge; the pool asks at once, else `_collect` does."""
+        """Hand over the episodes that ended since the last call; the pool asks at once, without one `_collect` does."""
         new = self.buffer.waiting.finished[sum(count for count, _ in self._answers) :]
         if new:
             ask = partial(_ask, self.judge, [ended.episode for ended in new], self.every)
@@ -152,6 +156,7 @@ class RelabelCallback(BaseCallback):
         self.seconds += answer.seconds
         self.usage = sum((curve.usage for curve in answer.curves), self.usage)
         reads = [(_asked(curve), int(curve.scored.sum())) for curve in answer.curves]
+        self.asked, self.read = self.asked + sum(a for a, _ in reads), self.read + sum(r for _, r in reads)
         scored = np.concatenate([curve.values[curve.scored] for curve in answer.curves])
         if scored.size:
             self.logger.record_mean("rl_reward/progress_mean", float(scored.mean()))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rl_reward.adapters.sb3.records import Episode, label, unlabelled
-from rl_reward.adapters.sb3.waiting import Observation, Row, stacked
+from rl_reward.adapters.sb3.waiting import Observation, Row, each
 from rl_reward.errors import ConfigError
 from rl_reward.scores import ProgressCurve
 from rl_reward.types import Step
@@ -35,12 +36,13 @@ class RecordedEpisode:
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together."""
-        obs: Any = self.observations_T1
-        lengths = [len(obs[key]) for key in obs] if isinstance(obs, Mapping) else [len(obs)]
-        if self.length < 1 or len(np.asarray(self.actions_T)) != self.length or {*lengths} != {self.length + 1}:
+        lengths = each(len, self.observations_T1)
+        states: set[int] = {*lengths.values()} if isinstance(lengths, dict) else {lengths}
+        actions = len(np.asarray(self.actions_T))
+        if self.length < 1 or actions != self.length or states != {self.length + 1}:
             raise ConfigError(
                 f"an episode of T >= 1 rewards needs T actions and T+1 observations, "
-                f"got {self.length}, {len(np.asarray(self.actions_T))} and {lengths}"
+                f"got {self.length}, {actions} and {lengths}"
             )
         if not all(0 <= time <= self.length for time in self.steps):
             raise ConfigError(f"times of steps must be in 0..{self.length}, got {sorted(self.steps)}")
@@ -65,8 +67,7 @@ class RecordedEpisode:
         return [Row(self._obs(t), self._obs(t + 1), actions[t], records_T[t]) for t in range(self.length)]
 
     def _obs(self, time: int) -> Observation:
-        obs: Any = self.observations_T1
-        return {key: obs[key][time] for key in obs} if isinstance(obs, Mapping) else obs[time]
+        return each(itemgetter(time), self.observations_T1)
 
 
 def dealt(episodes: Sequence[Sequence[Row]], n_envs: int) -> list[Row]:
@@ -85,8 +86,12 @@ def dealt(episodes: Sequence[Sequence[Row]], n_envs: int) -> list[Row]:
 
 def _joined(cells: Sequence[Row]) -> Row:
     return Row(
-        stacked([cell.obs for cell in cells]),
-        stacked([cell.next_obs for cell in cells]),
+        each(_stack, *(cell.obs for cell in cells)),
+        each(_stack, *(cell.next_obs for cell in cells)),
         np.stack([cell.action for cell in cells]),
         np.array([cell.records for cell in cells]),
     )
+
+
+def _stack(*arrays: ArrayLike) -> NDArray[Any]:
+    return np.stack([np.asarray(array) for array in arrays])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +71,9 @@ class WaitingRows:
     @property
     def labelled(self) -> int:
         """Rows at the front whose columns all belong to labelled episodes."""
-        starts = [ended.start for ended in self.finished] + [self.total - episode.unlabelled for episode in self.running]
-        return min(starts, default=self.total) - self.left
+        starts = [self.total, *(ended.start for ended in self.finished)]
+        starts += [self.total - episode.unlabelled for episode in self.running]
+        return min(starts) - self.left
 
     def store(self, row: Row, steps: Sequence[Step | None]) -> None:
         """Append `row`; `steps` are the checkpoints its transitions lead to, by env."""
@@ -117,14 +118,9 @@ class WaitingRows:
             row.records[ended.env] = record
 
 
-def copied(obs: Observation) -> Observation:
-    """Return a copy: a vectorised env may write its next observation into the same arrays."""
-    return {key: np.array(obs[key]) for key in obs} if isinstance(obs, Mapping) else np.array(obs)
-
-
-def stacked(observations: Sequence[Observation]) -> Observation:
-    """Return the observations of several envs as one of a row."""
-    first = observations[0]
-    if isinstance(first, Mapping):
-        return {key: np.stack([obs[key] for obs in observations]) for key in first}
-    return np.stack(observations)
+def each(function: Callable[..., Any], *observations: Observation) -> Observation:
+    """Return `function(*observations)`, key by key where they are dicts."""
+    if isinstance(observations[0], Mapping):
+        keys = list(cast("Mapping[str, Any]", observations[0]))
+        return {key: function(*(obs[key] for obs in observations)) for key in keys}
+    return function(*observations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -66,10 +66,10 @@ def load(
         dtype: By default float32 on CPU, elsewhere that of the checkpoint.
 
     Raises:
-        ConfigError: The files do not make a causal LM.
+        ConfigError: The files do not make a causal LM, or there is no such device.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = dtype or (torch.float32 if torch.device(device).type == "cpu" else "auto")
+    place = _device(device)
+    dtype = dtype or (torch.float32 if place.type == "cpu" else "auto")
     where: dict[str, Any] = {"gguf_file": location.gguf_file, "local_files_only": True}
     # The factories are typed for their class attributes, not for what they return.
     tokenizers: Any = AutoTokenizer
@@ -80,7 +80,29 @@ def load(
     except (OSError, ValueError) as error:
         raise ConfigError(f"{location.source} does not load as a causal LM: {' '.join(str(error).split())}") from error
     assert tokenizer is not None
-    return model.to(device), tokenizer
+    return model.to(place), tokenizer
+
+
+def _device(name: str | None) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    try:
+        device = torch.device(name or ("cuda" if has_cuda else "cpu"))
+    except RuntimeError as error:
+        raise ConfigError(f'device must be like "cpu" or "cuda:0", got {name!r}') from error
+    if device.type == "cuda" and not has_cuda:
+        raise ConfigError(f'device={name!r}, but torch sees no CUDA here; use device="cpu"')
+    return device
+
+
+def stops(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the tokens that end an answer."""
+    ends: list[Any] = [getattr(model.generation_config, "eos_token_id", None), cast(Any, tokenizer).eos_token_id]
+    return frozenset(int(i) for end in ends for i in (end if isinstance(end, list) else [end]) if i is not None)
+
+
+def context(model: PreTrainedModel) -> int | None:
+    """Return the longest sequence that `model` reads, None where it does not say."""
+    return getattr(cast(Any, model.config).get_text_config(), "max_position_embeddings", None)
 
 
 def _names(folder: Path) -> str:

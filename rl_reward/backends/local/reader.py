@@ -37,11 +37,11 @@ class CausalReader:
         self._cache_name = "cache" if "cache" in accepted else "past_key_values"
         self._picks_rows = "logits_to_keep" in accepted
         self._windows = _windows(model)
+        self.tokens_read = 0
+        """Tokens that went through the model so far."""
         self.forget()
         self.shares_prefixes = self._check()
         """Whether shared prefixes are read once."""
-        self.tokens_read = 0
-        """Tokens that went through the model so far."""
 
     def __len__(self) -> int:
         """Return the number of tokens whose keys and values are held."""
@@ -58,8 +58,7 @@ class CausalReader:
         return self._shared(sequences) if self.shares_prefixes else self._plain(sequences)
 
     def _plain(self, sequences: Sequence[list[int]]) -> torch.Tensor:
-        last = [np.array([len(tokens) - 1]) for tokens in sequences]
-        return torch.cat([self._forward(np.array(tokens), row, use_cache=False) for tokens, row in zip(sequences, last)])
+        return torch.cat([self._forward(np.array(t), np.array([len(t) - 1]), use_cache=False) for t in sequences])
 
     def _shared(self, sequences: Sequence[list[int]]) -> torch.Tensor:
         row_of: dict[int, torch.Tensor] = {}
@@ -138,7 +137,7 @@ def _joined(old: Pair, new: Pair) -> Pair:
 
 def _windows(model: PreTrainedModel) -> dict[str, int | None] | None:
     """Return the attention window of each kind of layer (None: unlimited), or None if there are other kinds."""
-    config: Any = model.config.get_text_config()
+    config = cast(Any, model.config).get_text_config()
     window = getattr(config, "sliding_window", None)
     kinds: set[str] = set(getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"])
     rope = repr(getattr(config, "rope_parameters", None))

@@ -1,0 +1,222 @@
+"""One GRPO run: TRL's own trainer with correctness, format and judge rewards, evaluated on held-out problems."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_reward.adapters.trl import AsyncVerifier, Text, VerifierReward, text_of
+from rl_reward.errors import ConfigError, MissingExtraError
+from rl_reward.experiments.grpo import GrpoArm, GrpoConfig
+from rl_reward.experiments.math_data import MathData, load_additions, load_dataset
+from rl_reward.experiments.results import RunResult
+
+try:
+    import datasets
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+except ImportError as error:
+    raise MissingExtraError("trl", "trl") from error
+
+
+def train(
+    config: GrpoConfig,
+    arm: GrpoArm,
+    judge: AsyncVerifier,
+    seed: int,
+    out: Path,
+    tick: Callable[[int, int], None],
+) -> RunResult:
+    """Train one policy and return its curve (see `rl_reward.experiments.grpo.run`)."""
+    began = time.perf_counter()
+    _be_quiet()
+    torch.set_num_threads(config.threads)
+    data = load_data(config)
+    trainer = build_trainer(config, arm, judge, data, seed, out)
+    examiner = Examiner(config, data, trainer.processing_class, tick)
+    trainer.add_callback(examiner)
+    trainer.train()
+    trainer.save_model(str(out))
+    log = [row for row in trainer.state.log_history if "judge/calls" in row]
+    judged = arm.judge != "none"
+    return RunResult(
+        arm=arm.name,
+        seed=seed,
+        steps=examiner.steps,
+        success=examiner.accuracy,
+        episodes=config.eval_problems,
+        judge=arm.judge_name,
+        judge_calls=round(sum(row["judge/calls"] for row in log)) if judged else 0,
+        judge_seconds=sum(row["judge/seconds"] for row in log) if judged else 0.0,
+        wall_seconds=time.perf_counter() - began,
+        extra={
+            "completions": [step * config.completions_per_step for step in examiner.steps],
+            "train_accuracy": [row["rewards/correct/mean"] for row in log],
+            "well_formed": [row["rewards/well_formed/mean"] for row in log],
+            "groups_without_signal": [row["frac_reward_zero_std"] for row in log],
+            "unscored_rate": sum(row["judge/unscored_rate"] for row in log) / len(log) if judged else None,
+            "eval_seconds": examiner.seconds,
+        },
+    )
+
+
+def load_data(config: GrpoConfig) -> MathData:
+    """Return the problems of `config.dataset`."""
+    if config.dataset == "additions":
+        return load_additions(config.eval_problems)
+    return load_dataset(
+        config.dataset,
+        split=config.split,
+        eval_split=config.eval_split,
+        prompt=config.prompt_column,
+        answer=config.answer_column,
+        instruction=config.instruction,
+        eval_problems=config.eval_problems,
+    )
+
+
+def build_trainer(
+    config: GrpoConfig, arm: GrpoArm, judge: AsyncVerifier, data: MathData, seed: int, out: Path
+) -> GRPOTrainer:
+    """Return the trainer of r_i = r_correct + r_format + beta * r_reasoning, before its first step."""
+
+    def correct(completions: Sequence[Text], answer: Sequence[str], **_: Any) -> list[float]:
+        return [float(data.correct(text_of(c), a)) for c, a in zip(completions, answer, strict=True)]
+
+    def well_formed(completions: Sequence[Text], **_: Any) -> list[float]:
+        return [float(data.well_formed(text_of(c))) for c in completions]
+
+    reward = VerifierReward(
+        judge,
+        weight=arm.weight,
+        group_size=config.group_size,
+        min_spread=config.judge.min_spread,
+        max_unscored=config.judge.max_unscored,
+        name="judge",
+    )
+    model, tokenizer = _policy(config)
+    trainer = GRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=[correct, well_formed, reward],
+        args=_arguments(config, seed, out),
+        train_dataset=datasets.Dataset.from_list([dict(row) for row in data.train]),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
+    """Return TRL's own config; `config.trainer` wins."""
+    ours: dict[str, Any] = dict(
+        output_dir=str(out),
+        seed=seed,
+        num_generations=config.group_size,
+        per_device_train_batch_size=config.completions_per_step // config.micro_batches,
+        gradient_accumulation_steps=config.micro_batches,
+        max_steps=config.max_steps,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="constant",
+        beta=config.kl,
+        temperature=config.temperature,
+        max_completion_length=config.max_completion_length,
+        scale_rewards=config.scale_rewards,
+        reward_weights=[1.0, config.format_weight, 1.0],
+        use_cpu=config.use_cpu,
+        bf16=False,
+        gradient_checkpointing=False,
+        # Every step's metrics are kept for the result; nothing is printed.
+        logging_steps=1,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+        dataloader_pin_memory=not config.use_cpu,
+    )
+    return GRPOConfig(**{**ours, **config.trainer})
+
+
+def _policy(config: GrpoConfig) -> tuple[Any, Any]:
+    """Return the model and its tokenizer; a name is left to TRL to load, which knows `model_init_kwargs`."""
+    if config.model == "additions":
+        from rl_reward.experiments.additions.policy import load_policy
+
+        return load_policy()
+    try:
+        return config.model, AutoTokenizer.from_pretrained(config.model, padding_side="left")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot load model {config.model!r}: {' '.join(str(error).split())[:200]}") from error
+
+
+class Examiner(TrainerCallback):
+    """Answers the held-out problems greedily: before the first step, every `eval_every` steps and after the last."""
+
+    def __init__(
+        self, config: GrpoConfig, data: MathData, tokenizer: Any, tick: Callable[[int, int], None]
+    ) -> None:
+        """Keep what is needed to ask and to check."""
+        self.config, self.data, self.tokenizer, self.tick = config, data, tokenizer, tick
+        self.steps: list[int] = []
+        self.accuracy: list[float] = []
+        self.seconds = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Add the point at step 0."""
+        self._examine(0, kwargs["model"])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report progress, and add a point to the curve where one is due."""
+        self.tick(state.global_step, self.config.max_steps)
+        if state.global_step % self.config.eval_every == 0 or state.global_step == self.config.max_steps:
+            self._examine(state.global_step, kwargs["model"])
+
+    def _examine(self, step: int, model: Any) -> None:
+        began = time.perf_counter()
+        training = model.training
+        model.eval()
+        right = 0
+        for start in range(0, len(self.data.held_out), self.config.eval_batch):
+            rows = self.data.held_out[start : start + self.config.eval_batch]
+            completions = self._answers(model, [row["prompt"] for row in rows])
+            right += sum(self.data.correct(c, row["answer"]) for c, row in zip(completions, rows, strict=True))
+        model.train(training)
+        self.steps.append(step)
+        self.accuracy.append(right / len(self.data.held_out))
+        self.seconds += time.perf_counter() - began
+
+    def _answers(self, model: Any, prompts: Sequence[Text]) -> list[str]:
+        batch = encode(self.tokenizer, prompts).to(model.device)
+        greedy = dict(do_sample=False, temperature=None, top_p=None, top_k=None)
+        with torch.inference_mode():
+            written_NT = model.generate(**batch, **greedy, max_new_tokens=self.config.max_completion_length)
+        prompt_length = batch["input_ids"].shape[1]
+        return self.tokenizer.batch_decode(written_NT[:, prompt_length:], skip_special_tokens=True)
+
+
+def encode(tokenizer: Any, prompts: Sequence[Text]) -> Any:
+    """Return the prompts as a batch padded on the left; messages go through the chat template."""
+    texts = [
+        prompt
+        if isinstance(prompt, str)
+        else tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        for prompt in prompts
+    ]
+    plain = isinstance(prompts[0], str)
+    return tokenizer(
+        texts,
+        padding=True,
+        padding_side="left",
+        add_special_tokens=plain,  # a chat template writes its own
+        return_token_type_ids=False,
+        return_tensors="pt",
+    )
+
+
+def _be_quiet() -> None:
+    """Leave the terminal to the caller's progress bars."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
