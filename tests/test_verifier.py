@@ -135,6 +135,16 @@ def test_no_real_backend_sees_privileged_data():
     assert len(judge.requests) == 2
 
 
+def test_an_image_file_counts_by_what_it_holds(tmp_path):
+    picture, judge = tmp_path / "x.png", Counting()
+    for content in (b"one", b"two", b"two"):
+        picture.write_bytes(content)
+        Verifier(judge).track("t", [Step("good", image=str(picture))])
+    assert len({request.key for request in judge.requests}) == 2
+    with pytest.raises(ConfigError, match="cannot read the image"):
+        Verifier(judge).track("t", [Step("good", image=str(tmp_path / "missing.png"))])
+
+
 def test_requests_in_flight_are_bounded():
     judge = Counting()
     Verifier(judge, max_concurrency=5).score_many([("t", f"good {n}") for n in range(40)])

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from rl_reward.errors import ConfigError
 from rl_reward.scale import ScoreScale
 from rl_reward.types import Candidate, Image, Step, Trajectory, Usage
 
@@ -73,7 +74,7 @@ class Request:
         """A digest of everything that could change the answer; equal keys are one question."""
         digest = hashlib.sha256()
         for piece in (self.kind, self.tags, self.scale.levels, self.task, self.criterion, self.sampled, self.draw):
-            digest.update(repr(piece).encode() + b"\0")
+            digest.update(repr(piece).encode("utf-8", "surrogatepass") + b"\0")
         for message in self.messages:
             digest.update(message.role.encode() + b"\0")
             for part in message.parts:
@@ -141,9 +142,14 @@ def _steps(candidate: Candidate) -> tuple[Step, ...]:
 
 
 def _content(part: str | Image) -> bytes:
-    """Return bytes that tell `part` apart from every other text and image."""
+    """Return bytes that tell `part` apart from every other text and image; a file counts by what it holds."""
     if isinstance(part, np.ndarray):
         return b"frame" + repr(part.shape).encode() + part.tobytes()
     if isinstance(part, bytes):
-        return b"bytes" + part
-    return (b"text" if isinstance(part, str) else b"file") + str(part).encode()
+        return b"image" + part
+    if isinstance(part, str):
+        return b"text" + part.encode("utf-8", "surrogatepass")
+    try:
+        return b"image" + part.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the image {str(part)!r}: {error.strerror}; check the path") from error

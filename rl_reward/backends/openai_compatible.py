@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -177,8 +178,9 @@ class OpenAICompatible:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._probing is not None:
-            self._probing.cancel()
+        probing, self._probing = self._probing, None
+        if probing is not None:
+            probing.cancel()
         await self._endpoint.aclose()
 
     async def _answer(self, request: Request) -> Reply | Failure:
@@ -265,10 +267,10 @@ class OpenAICompatible:
         return BackendError(f"{self.name} refuses the question ({failure.reason}); {self._body_advice(failure.reason)}")
 
     def _key_advice(self) -> str:
-        variable = self._endpoint.key.variable
-        if self._endpoint.key.reveal():
-            return f"check api_key or ${variable}" if variable else "check api_key"
-        return f"set ${variable} (a key given as api_key stays in its process)" if variable else "give api_key"
+        key = self._endpoint.key
+        if key.reveal():
+            return f"check {key.source}"
+        return f"give {key.source} (a key given as api_key stays in its process)"
 
     def _body_advice(self, reason: str) -> str:
         if "logprob" in reason.lower():
@@ -309,10 +311,10 @@ def _model_names(answer: Any) -> tuple[str, ...]:
 
 def _checked_url(url: str) -> str:
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"base_url must look like http://host:port/v1, got {url!r}")
     if parts.username or parts.password or parts.query:
         raise ConfigError("base_url must hold no key, user name or query; give api_key or its variable")
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(:\d{1,5})?", parts.netloc):
+        raise ConfigError(f"base_url must look like http://host:port/v1, got {url!r}")
     return url.rstrip("/")
 
 

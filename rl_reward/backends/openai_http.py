@@ -10,11 +10,11 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from rl_reward.backends.openai_wire import Malformed, NoLogprobs
-from rl_reward.errors import MissingExtraError, Unscorable
+from rl_reward.errors import BackendError, MissingExtraError, Unscorable
 from rl_reward.types import Usage
 
 try:
@@ -30,7 +30,7 @@ ANSWERED = 200
 _RETRIED = {408, 409, 429}
 _BACKOFF, _BACKOFF_MAX = 0.5, 8.0
 _CONNECT_SECONDS = 10.0
-_DETAIL = 300
+_REASON = 300
 # The user's own random state must not move because a server was busy.
 _jitter = random.SystemRandom()
 
@@ -44,8 +44,21 @@ class Key:
         self.variable = variable
 
     def reveal(self) -> str:
-        """Return the key, empty if there is none."""
-        return self._value or (os.environ.get(self.variable, "") if self.variable else "")
+        """Return the key, empty if there is none.
+
+        Raises:
+            BackendError: It cannot be a key.
+        """
+        key = (self._value or (os.environ.get(self.variable, "") if self.variable else "")).strip()
+        # The HTTP library would refuse such a header with a message that holds it.
+        if not (key.isascii() and key.isprintable()):
+            raise BackendError("the key holds characters that no key has; copy it again into " + self.source)
+        return key
+
+    @property
+    def source(self) -> str:
+        """Where the key comes from, in words."""
+        return f"api_key or ${self.variable}" if self.variable else "api_key"
 
     def scrub(self, text: str) -> str:
         """Return `text` without the key."""
@@ -132,7 +145,7 @@ class Endpoint:
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
         bound, self._bound = self._bound, None
-        if bound is not None:
+        if bound is not None and bound[0] is asyncio.get_running_loop():
             await bound[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -159,14 +172,15 @@ class Endpoint:
         except ValueError as error:
             failure = Failure(str(error) if isinstance(error, Malformed) else "the answer is no valid JSON", ANSWERED)
         finally:
-            self._owed += Usage(calls=1, seconds=time.perf_counter() - started)
-        return failure
+            if body is not None:
+                self._owed += Usage(calls=1, seconds=time.perf_counter() - started)
+        return replace(failure, reason=self.key.scrub(failure.reason)[:_REASON])
 
     def _status_failure(self, error: openai.APIStatusError) -> Failure:
         self._reached = True
-        reason = f"HTTP {error.status_code}: {self.key.scrub(_detail(error))[:_DETAIL]}"
-        passing = error.status_code in _RETRIED or error.status_code >= 500
-        return Failure(reason, error.status_code, passing, _retry_after(error.response.headers))
+        status = error.status_code
+        passing = status in _RETRIED or status >= 500
+        return Failure(f"HTTP {status}: {_detail(error)}", status, passing, _retry_after(error.response.headers))
 
     def _wait_after(self, failure: Failure, tries: int) -> float:
         """Return the seconds to wait after the `tries`-th failure: doubling, with jitter, at least what was asked."""

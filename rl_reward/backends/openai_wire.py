@@ -97,13 +97,18 @@ def _missing_close(text: str, tag: str, scale: ScoreScale) -> str | None:
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
     if all(isinstance(part, str) for part in message.parts):
-        return message.text
+        return _sendable(message.text)
     return [
-        {"type": "text", "text": part}
+        {"type": "text", "text": _sendable(part)}
         if isinstance(part, str)
         else {"type": "image_url", "image_url": {"url": encode(part).data_url}}
         for part in message.parts
     ]
+
+
+def _sendable(text: str) -> str:
+    """Return `text` with half characters (lone surrogates), which UTF-8 cannot hold, as question marks."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _reasoning(message: Any) -> str:

@@ -47,6 +47,10 @@ def compare(
     if seeds is not None:
         experiments = [replace(experiment, seeds=tuple(seeds)) for experiment in experiments]
     root = Path(out) if out is not None else Path("runs") / Path(config).stem
+    if not fresh:
+        # A conflict in the last experiment must show before hours go into the first.
+        for experiment in experiments:
+            _unfinished(runs_of(experiment, root / experiment.name))
     codes = [compare_one(experiment, root / experiment.name, jobs=jobs, fresh=fresh) for experiment in experiments]
     return max(codes)
 
@@ -57,7 +61,7 @@ def compare_one(experiment: Experiment, folder: Path, *, jobs: int | None = None
     if fresh:
         for run in runs:
             run.forget()
-    missing = [run for run in runs if run.result() is None]
+    missing = _unfinished(runs)
     at_once = jobs or max(_cores() // experiment.settings.threads, 1)
     plan = f"{len(experiment.arms)} arms x {len(experiment.seeds)} seeds = {len(runs)} runs"
     finished = len(runs) - len(missing)
@@ -85,6 +89,11 @@ def comparison_of(experiment: Experiment, runs: Sequence[Run]) -> Comparison:
         environment=facts(),
         runs=[result for run in runs if (result := run.result()) is not None],
     )
+
+
+def _unfinished(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that have no result; ConfigError where one has the result of another configuration."""
+    return [run for run in runs if run.result() is None]
 
 
 def _conclude(comparison: Comparison, folder: Path) -> None:

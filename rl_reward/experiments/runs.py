@@ -87,13 +87,10 @@ class Run:
 
 def runs_of(experiment: Experiment, folder: Path) -> list[Run]:
     """Return the runs in the order they start: all arms of the first seed, then of the next."""
-    runs = [
-        Run(experiment.settings, arm, seed, folder) for seed in experiment.seeds for arm in experiment.arms.values()
-    ]
+    arms = experiment.arms.values()
+    runs = [Run(experiment.settings, arm, seed, folder) for seed in experiment.seeds for arm in arms]
     if len({run.work for run in runs}) < len(runs):
-        raise ConfigError(
-            f"{experiment.name}: names of arms must differ in letters and digits: {', '.join(experiment.arms)}"
-        )
+        raise ConfigError(f"{experiment.name}: two arms would share a folder; their names must differ in letters")
     return runs
 
 

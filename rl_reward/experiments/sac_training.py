@@ -78,7 +78,7 @@ def build_model(config: SacConfig, arm: SacArm, seed: int) -> SAC:
     else:
         settings = {"shaping": arm.shaping(config), "lag": config.lag}
         buffer = {"replay_buffer_class": RelabelReplayBuffer, "replay_buffer_kwargs": settings}
-    space: Any = env.observation_space  # pyright: ignore[reportUnknownMemberType]
+    space: Any = cast(Any, env).observation_space
     return SAC(
         "MultiInputPolicy" if isinstance(space, gym.spaces.Dict) else "MlpPolicy",
         env,

@@ -126,6 +126,12 @@ def test_extra_fields_pass_through_and_none_leaves_a_field_out():
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
 
 
+def test_half_a_character_in_a_candidate_is_sent_as_a_question_mark():
+    with StubServer() as server:
+        assert score(ask(server, question("half \ud83d"))) == pytest.approx(T_SCORE)
+    assert server.bodies[0]["messages"][1]["content"].startswith("half ?")
+
+
 def test_images_go_as_data_urls(tmp_path: Path):
     frame = np.zeros((2, 2, 3), np.uint8)
     messages = (Message("user", ("Look:", frame, "<score>LEVEL</score>")),)
@@ -209,6 +215,7 @@ def test_another_event_loop_gets_connections_of_its_own():
     ("options", "message"),
     [
         ({"base_url": "localhost:8000/v1"}, "base_url must look like http://host:port/v1, got 'localhost:8000/v1'"),
+        ({"base_url": "http://host:eighty/v1"}, "base_url must look like"),
         ({"base_url": "http://me:sk-1@host/v1"}, "must hold no key"),
         ({"model": ""}, "model must be a name"),
         ({"prefill": "maybe"}, "prefill must be one of auto, always, never, got 'maybe'"),

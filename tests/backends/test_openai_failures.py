@@ -195,6 +195,18 @@ def every_text(error: BaseException | None) -> str:
     return shown + every_text(error.__cause__) + every_text(error.__context__)
 
 
+@pytest.mark.parametrize("key", [f"{KEY}\x00", f"{KEY[:6]}\n{KEY[6:]}", f"{KEY}é"])
+def test_a_key_that_would_make_a_bad_header_is_refused_unseen(key: str):
+    with StubServer() as server, pytest.raises(BackendError, match="characters that no key has") as caught:
+        ask(server, api_key=key)
+    assert KEY[:6] not in every_text(caught.value) and server.requests == 0
+
+
+def test_a_line_end_after_the_key_is_left_off():
+    with StubServer(key=KEY) as server:
+        assert score(ask(server, api_key=f"{KEY}\n")) == pytest.approx(T_SCORE)
+
+
 def test_the_key_is_sent_and_shows_nowhere(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     caplog.set_level(logging.DEBUG)
     with StubServer(key=KEY) as server:
@@ -204,7 +216,7 @@ def test_the_key_is_sent_and_shows_nowhere(caplog: pytest.LogCaptureFixture, mon
         assert KEY not in shown and KEY.encode() not in pickle.dumps(judge)
 
         lost = pickle.loads(pickle.dumps(backend(server, api_key=KEY, api_key_env="MY_KEY")))
-        with pytest.raises(BackendError, match=r"refuses the key .*; set \$MY_KEY"):
+        with pytest.raises(BackendError, match=r"refuses the key .*; give api_key or \$MY_KEY"):
             run(lost.reply(question()))
         monkeypatch.setenv("MY_KEY", KEY)
         again = pickle.loads(pickle.dumps(backend(server, api_key_env="MY_KEY")))

@@ -63,7 +63,7 @@ def _check_shaping(model: Any, buffer: RelabelReplayBuffer, judge: ProgressJudge
 
 def _check_learning_starts(model: Any, buffer: RelabelReplayBuffer, env: VecEnv) -> None:
     limit = _time_limit(env)
-    if limit is None or buffer.size():
+    if limit is None or buffer.size() or buffer.waiting.rows:
         return
     least = env.num_envs * limit + buffer.lag
     if model.learning_starts < least:

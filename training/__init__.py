@@ -1,0 +1,1 @@
+"""Scripts a reader follows top to bottom, and the results they made."""

@@ -1,0 +1,172 @@
+"""Benchmarks, as ratios within one run: HTTP judging, shared prefixes of a local model, the relabelling buffer.
+
+    python -m training.bench [http] [local] [sac] [--local-model FOLDER] [--out FILE]
+
+The machine's other work moves seconds, and ratios less; every comparison alternates its two sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_reward import Shaping, Step, Verifier
+from rl_reward.backends import OpenAICompatible, TransformersLocal
+from rl_reward.types import Usage
+
+ROOT = Path(__file__).parent.parent
+CRITERIA = {
+    "Right": "Is every step of the work so far right, and does it serve the task?",
+    "Complete": "How much of what the task asks for is there?",
+    "Careful": "Are slips noticed and mended before the work goes on?",
+}
+
+
+# -- HTTP: 16 candidates x 3 criteria x 4 sampled repeats against a stub server that answers after 20 ms
+
+
+def http(latency: float = 0.02, concurrency: int = 50) -> dict[str, float]:
+    """Return requests per second and CPU seconds per request of one group judged over HTTP."""
+    with stub_server(latency) as base_url:
+        judge = OpenAICompatible("stub", base_url=base_url, api_key_env=None)
+        verifier = Verifier(judge, criteria=CRITERIA, repeats=4, analysis="sampled", max_concurrency=concurrency)
+        pairs = [("Add 17 and 25.", f"17 + 25 = {40 + n}") for n in range(16)]
+        verifier.score_many([("Warm up.", f"{n}") for n in range(concurrency)])
+        wall, cpu, scores = timed(lambda: verifier.score_many(pairs))
+    requests = sum((score.usage for score in scores), Usage()).calls
+    return {
+        "requests": requests,
+        "seconds": wall,
+        "requests_per_second": requests / wall,
+        "cpu_seconds_per_request": cpu / requests,
+        "wall_over_ideal": wall / (latency * requests / concurrency),
+    }
+
+
+@contextmanager
+def stub_server(latency: float) -> Iterator[str]:
+    """Serve in a process of its own, so that CPU seconds here are the client's alone."""
+    command = [sys.executable, str(ROOT / "tests" / "protocol_server.py"), "--latency", str(latency)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.terminate()
+
+
+# -- Local model: 20 checkpoints x 3 criteria in one go against one prompt at a time
+
+
+def local(model: str | None, checkpoints: int = 20) -> dict[str, float]:
+    """Return the seconds of one tracked episode, shared prefixes against one prompt at a time."""
+    folder = model or random_model()
+    steps = [
+        Step(f"The gripper moves {3 * t} cm towards the red cube and stops; the cube stays.")
+        for t in range(checkpoints)
+    ]
+    together = Verifier(
+        TransformersLocal(folder), criteria=CRITERIA, min_coverage=0.0, max_concurrency=1000, deadline=3600
+    )
+    alone = Verifier(TransformersLocal(folder), criteria=CRITERIA, min_coverage=0.0, max_concurrency=1, deadline=3600)
+    task = "Pick up the red cube and put it into the bowl."
+    for verifier in (together, alone):
+        verifier.track("Warm up.", ["Ready."])
+    shared, _, shared_curve = timed(lambda: together.track(task, steps))
+    single, _, single_curve = timed(lambda: alone.track(task, steps))
+    return {
+        "prompts": checkpoints * len(CRITERIA),
+        "seconds_shared": shared,
+        "seconds_one_at_a_time": single,
+        "speed_up": single / shared,
+        "largest_difference": float(np.abs(shared_curve.values - single_curve.values).max()),
+    }
+
+
+# -- SAC: the relabelling buffer with an instant judge against stable-baselines3's own buffer
+
+
+def sac(steps: int = 1500, rounds: int = 3) -> dict[str, float]:
+    """Return environment steps per second with either buffer, and the ratio of their medians."""
+    sides: dict[str, Callable[[], None]] = {
+        "own_buffer": lambda: train(False, steps),
+        "relabelled": lambda: train(True, steps),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            seconds[name].append(timed(side)[0])
+    speed = {f"steps_per_second_{name}": steps / float(np.median(values)) for name, values in seconds.items()}
+    return {**speed, "ratio": float(np.median(seconds["own_buffer"]) / np.median(seconds["relabelled"]))}
+
+
+def train(relabelled: bool, steps: int) -> None:
+    """Run SAC on FetchReach with the same settings and either buffer."""
+    from stable_baselines3 import SAC
+
+    from rl_reward.adapters.sb3 import RelabelCallback, RelabelReplayBuffer
+    from rl_reward.envs import make
+    from rl_reward.rewards import Oracle
+
+    extra: dict[str, Any] = {}
+    if relabelled:
+        extra = {
+            "replay_buffer_class": RelabelReplayBuffer,
+            "replay_buffer_kwargs": {"shaping": Shaping("potential", gamma=0.95)},
+        }
+    env = make("fetch/FetchReach-v4", flat=True, reward="minus_one_zero")
+    net = {"net_arch": [64, 64]}
+    model = SAC(
+        "MlpPolicy", env, gamma=0.95, learning_starts=100, buffer_size=steps, policy_kwargs=net, seed=0, **extra
+    )
+    model.learn(steps, callback=RelabelCallback(Oracle()) if relabelled else None)
+    env.close()
+
+
+# -- Shared
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Return wall seconds, CPU seconds and result of `work`."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = work()
+    return time.perf_counter() - wall, time.process_time() - cpu, result
+
+
+def random_model() -> str:
+    """Build an untrained LLaMA of SmolLM2-135M's shape once and return its folder."""
+    folder = Path.home() / ".cache" / "rl_reward" / "random-135m"
+    if not folder.exists():
+        sys.path.insert(0, str(ROOT / "tests"))
+        from tiny_models import save_random_llama  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+
+        save_random_llama(folder, hidden=576, intermediate=1536, layers=30, heads=9, kv_heads=3)
+    return str(folder)
+
+
+def main() -> None:
+    """Run the benchmarks named on the command line, all by default, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", nargs="*", choices=("http", "local", "sac"), default=("http", "local", "sac"))
+    parser.add_argument("--local-model", help="folder of a causal language model; default: random weights, 135 M")
+    parser.add_argument("--out", type=Path, help="write the numbers as JSON to this file")
+    options = parser.parse_args()
+    benchmarks = {"http": http, "local": lambda: local(options.local_model), "sac": sac}
+    results: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in options.which:
+        results[name] = benchmarks[name]()
+        print(name, *(f"  {key:<28} {value:.4g}" for key, value in results[name].items()), sep="\n", flush=True)
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
