@@ -15,6 +15,9 @@ from rl_reward.errors import ConfigError
 Image = str | Path | bytes | NDArray[np.uint8]
 """A file path, encoded PNG or JPEG bytes, or an RGB frame uint8 [H, W, 3]. Never a URL: nothing is fetched."""
 
+STEP_KEY = "rl_reward"
+"""Where an environment puts the `Step` of a checkpoint: `info[STEP_KEY]`, at reset and in the infos of `step`."""
+
 
 @dataclass(frozen=True, eq=False)
 class Step:

@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     )
 
     # 5. Evaluation: the unshaped task, the same starts every time, never one of training.
-    exam = make(config.env, **{**task_options, "stride": 10**9})
+    exam = make(config.env, **{**task_options, "stride": 10**9, "frames": False})
 
     def success_rate() -> float:
         """Return the share of evaluation episodes the deterministic policy solves."""

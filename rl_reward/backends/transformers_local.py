@@ -44,7 +44,7 @@ class TransformersLocal:
         tokenizer: PreTrainedTokenizerBase | None = None,
         device: str | None = None,
         dtype: torch.dtype | str | None = None,
-        max_batch_tokens: int = 1024,
+        max_batch_tokens: int = 512,
         max_cached_tokens: int = 16384,
         max_analysis_tokens: int = 256,
         temperature: float = 1.0,

@@ -11,15 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_reward.errors import ConfigError, MissingExtraError, RlRewardError
-from rl_reward.types import Step
+from rl_reward.types import STEP_KEY, Step
 
 try:
     import gymnasium as gym
 except ImportError as error:
     raise MissingExtraError("gymnasium", "sb3") from error
-
-STEP_KEY = "rl_reward"
-"""Where the `Step` of a checkpoint stands in `info`, at reset and in the infos of `step`."""
 
 Success = Literal["latched", "final"]
 Reward = Literal["zero_one", "minus_one_zero"]
@@ -96,6 +93,11 @@ class TaskEnv(gym.Env[Any, Any], ABC):
         self._steps = 0
         self._latched = False
         self._over = True
+
+    @property
+    def max_episode_steps(self) -> int:
+        """Steps until the episode is truncated; where hosts look for the time limit."""
+        return self.config.max_steps
 
     @classmethod
     @abstractmethod

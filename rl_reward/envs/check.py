@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_reward.envs.base import STEP_KEY, TaskConfig, TaskEnv
+from rl_reward.envs.base import TaskConfig, TaskEnv
 from rl_reward.errors import RlRewardError
-from rl_reward.types import Step
+from rl_reward.types import STEP_KEY, Step
 
 
 class ContractError(RlRewardError):

@@ -21,6 +21,7 @@ from rl_reward.errors import ConfigError, MissingExtraError
 from rl_reward.experiments.runs import Run
 
 _BAR = "{desc} {percentage:3.0f}% |{bar:30}| {elapsed} gone, {remaining} left{postfix}"
+_WHOLE = 1000
 # Thread pools are sized when their library loads, before any code of ours could set them.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -41,9 +42,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class _Message:
-    """What a process tells the one that started it: progress, or how it failed."""
+    """What a process tells the one that started it: progress in thousandths, or how it failed."""
 
-    fraction: float = 0.0
+    done: int = 0
     error: str = ""
     hopeless: bool = False
 
@@ -52,7 +53,7 @@ class _Message:
 class _Worker:
     process: SpawnProcess
     run: Run
-    fraction: float = 0.0
+    done: int = 0
     reason: str = ""
 
 
@@ -81,7 +82,7 @@ def run_all(runs: Sequence[Run], *, jobs: int, name: str, finished: int = 0) -> 
                 for link in wait(list(workers), timeout=bar.mininterval):
                     assert isinstance(link, Connection)
                     failures += _hear(link, workers, bar)
-                running = "; ".join(f"{worker.run} {worker.fraction:.0%}" for worker in workers.values())
+                running = "; ".join(f"{worker.run} {worker.done / _WHOLE:.0%}" for worker in workers.values())
                 bar.set_postfix_str(running, refresh=False)
                 bar.update(0)  # prints where it is time to
         finally:
@@ -95,7 +96,7 @@ def _start(run: Run) -> tuple[Connection, _Worker]:
     run.log.parent.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(run, there), daemon=True)
+    process = context.Process(target=_work, args=(run, there))
     with _environment(dict.fromkeys(_THREADS, str(run.settings.threads))):
         process.start()
     # Only the child may hold this end: its death must be heard as the end of the stream.
@@ -111,7 +112,7 @@ def _hear(link: Connection, workers: dict[Connection, _Worker], bar: tqdm[Any]) 
     except EOFError:
         worker.process.join()
         del workers[link]
-        bar.update(1.0 - worker.fraction)
+        bar.update(_WHOLE - worker.done)
         if worker.process.exitcode:
             failure = Failure(worker.run, worker.reason or f"its process ended with code {worker.process.exitcode}")
             bar.write(str(failure), file=sys.stderr)
@@ -121,8 +122,8 @@ def _hear(link: Connection, workers: dict[Connection, _Worker], bar: tqdm[Any]) 
         raise ConfigError(message.error)
     worker.reason = message.error
     if not message.error:
-        bar.update(message.fraction - worker.fraction)
-        worker.fraction = message.fraction
+        bar.update(message.done - worker.done)
+        worker.done = message.done
 
 
 def _work(run: Run, link: Connection) -> None:
@@ -133,7 +134,7 @@ def _work(run: Run, link: Connection) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     try:
-        run.execute(lambda done, total: link.send(_Message(done / total)))
+        run.execute(lambda done, total: link.send(_Message(_WHOLE * done // total)))
     except Exception as error:
         traceback.print_exc()
         lines = str(error).splitlines() or [""]
@@ -145,9 +146,14 @@ def _work(run: Run, link: Connection) -> None:
 
 def _bar(name: str, total: int, initial: int) -> tqdm[Any]:
     """Return the bar over all runs; its rate is the mean, since runs of different arms take different times."""
-    pause = 0.5 if sys.stderr.isatty() else 10.0
     return tqdm(
-        desc=name, total=total, initial=initial, bar_format=_BAR, smoothing=0.0, mininterval=pause, maxinterval=pause
+        desc=name,
+        total=_WHOLE * total,
+        initial=_WHOLE * initial,
+        bar_format=_BAR,
+        smoothing=0.0,
+        mininterval=0.5 if sys.stderr.isatty() else 10.0,
+        miniters=0,
     )
 
 

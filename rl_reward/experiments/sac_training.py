@@ -105,7 +105,7 @@ class Examiner(BaseCallback):
         """Build the evaluation environment; it renders and describes nothing in between."""
         super().__init__()
         self.config, self.tick = config, tick
-        self.env = build_env(config, arm, stride=10**9)
+        self.env = build_env(config, arm, stride=10**9, frames=False)
         self.steps: list[int] = []
         self.success: dict[str, list[float]] = {}
         self.seconds = 0.0

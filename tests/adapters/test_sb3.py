@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from stable_baselines3 import DDPG, SAC, TD3
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnMaxEpisodes
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rl_reward.adapters.sb3 import Counts, RecordedEpisode, RelabelCallback, RelabelReplayBuffer
+from rl_reward.adapters.sb3.records import Episode
 from rl_reward.distribution import ScoreDistribution
 from rl_reward.errors import BackendError, ConfigError
 from rl_reward.rewards import Oracle, Shuffled
@@ -327,6 +328,17 @@ def test_with_a_lag_the_judge_works_while_training_goes_on() -> None:
     assert in_ring(model.replay_buffer) == pytest.approx(PAID, abs=1e-6)
 
 
+def test_waiting_rows_do_not_follow_the_arrays_they_came_from() -> None:
+    buffer = empty_buffer()
+    buffer.waiting.running, buffer.waiting.announced = [Episode("t", {})], {}
+    obs, action, paid = np.zeros((1, 2)), np.zeros((1, 2)), np.zeros(1)
+    buffer.add(obs, obs, action, paid, np.array([False]), [{}])
+    for array in (obs, action, paid):
+        array += 1
+    (row,) = buffer.waiting.rows
+    assert not any(part.any() for part in (row.obs, row.next_obs, row.action, row.records["env_reward"]))
+
+
 # Interrupted episodes
 
 
@@ -335,14 +347,14 @@ def test_a_second_learn_that_goes_on_closes_the_episode_and_reads_it_from_its_be
     judge = Reader()
     callback = RelabelCallback(judge)
     model = make_model(Scripted(SOLVED, TIMED_OUT))
-    model.learn(3, callback=callback)
+    model.learn(1, callback=callback)
     assert model.replay_buffer.counts.pending == 1
     callback = RelabelCallback(judge) if new_callback else callback
-    model.learn(2, callback=callback, reset_num_timesteps=False)
+    model.learn(4, callback=callback, reset_num_timesteps=False)
     assert in_ring(model.replay_buffer) == pytest.approx(PAID, abs=1e-6)
-    assert in_ring(model.replay_buffer, "dones") == [0, 1, 1, 0, 1]
-    assert in_ring(model.replay_buffer, "timeouts") == [0, 0, 1, 0, 1], "the learner bootstraps where it was closed"
-    np.testing.assert_equal(judge.asked[1:], [[0.1], [0.1, NAN, 0.6]])
+    assert in_ring(model.replay_buffer, "dones") == [1, 1, 0, 0, 1]
+    assert in_ring(model.replay_buffer, "timeouts") == [1, 0, 0, 0, 1], "the learner bootstraps where it was closed"
+    assert judge.asked[:2] == [[0.2, 0.5], [0.2, 0.5, 1.0]]
 
 
 def test_a_second_learn_with_a_reset_closes_the_episode_and_begins_another() -> None:
@@ -350,6 +362,14 @@ def test_a_second_learn_with_a_reset_closes_the_episode_and_begins_another() -> 
     model.learn(2, callback=RelabelCallback(Reader()))
     assert in_ring(model.replay_buffer) == pytest.approx([*PAID[:3], *PAID[:2]], abs=1e-6)
     assert in_ring(model.replay_buffer, "timeouts") == [0, 0, 1, 0, 0]
+
+
+def test_training_stopped_by_another_callback_can_go_on() -> None:
+    model = make_model(Scripted(SOLVED, TIMED_OUT))
+    model.learn(50, callback=[RelabelCallback(Reader()), StopTrainingOnMaxEpisodes(1)])
+    assert model.replay_buffer.counts == Counts(1, 0, 1, 0), "SB3 drops the transition at which it is stopped"
+    model.learn(3, callback=RelabelCallback(Reader()), reset_num_timesteps=False)
+    assert in_ring(model.replay_buffer) == pytest.approx([PAID[0], *PAID[2:]], abs=1e-6)
 
 
 def test_a_loaded_buffer_goes_on_where_it_was_saved(tmp_path: Path) -> None:
@@ -389,13 +409,12 @@ def test_relabel_by_hand_and_back() -> None:
 
 
 def test_relabel_knows_the_past_that_the_ring_has_overwritten() -> None:
-    # The ring holds the last transition of TIMED_OUT, whose gap began two states before, and two more.
-    ours = played(7, TIMED_OUT, SOLVED, SOLVED, buffer_size=5, buffer={"shaping": Shaping(weight=0.0, gamma=0.5)})
-    assert ours.replay_buffer.full
-    ours.replay_buffer.relabel(HALF)
-    fresh = played(7, TIMED_OUT, SOLVED, SOLVED, buffer_size=5)
-    assert in_ring(ours.replay_buffer) == pytest.approx(in_ring(fresh.replay_buffer), abs=1e-6)
-    assert PAID[4] in np.round(in_ring(fresh.replay_buffer), 6)
+    # Six rows were committed, the ring holds four: it begins at the end of TIMED_OUT's gap and ends inside SOLVED.
+    sparse = Shaping(weight=0.0, gamma=0.5)
+    ours = played(7, TIMED_OUT, SOLVED, SOLVED, buffer_size=4, buffer={"shaping": sparse, "lag": 1}).replay_buffer
+    assert (ours.full, ours.pos) == (True, 2)
+    ours.relabel(HALF)
+    assert np.roll(in_ring(ours), -ours.pos) == pytest.approx([PAID[4], PAID[0], PAID[1], PAID[0]], abs=1e-6)
 
 
 def test_relabel_reaches_waiting_rows() -> None:
@@ -457,6 +476,15 @@ def test_prefill_takes_dict_observations_and_training_goes_on_behind() -> None:
     assert in_ring(model.replay_buffer) == pytest.approx(PAID[:2] * 2, abs=1e-6)
     assert model.replay_buffer.counts == Counts(4, 4, 0, 0)
     assert model.replay_buffer.observations["copy"][:2].min() == 1
+
+
+def test_learning_may_start_at_once_on_a_prefilled_buffer() -> None:
+    model = make_model(Wander(), learning_starts=0)
+    demo = RecordedEpisode("t", np.zeros((3, 2)), np.zeros((2, 1)), [0, 1], True)
+    model.replay_buffer.shaping = Shaping(weight=0.0, gamma=0.5)
+    model.replay_buffer.prefill([demo], None)
+    model.learn(3, callback=RelabelCallback(None))
+    assert model._n_updates == 3
 
 
 def test_prefill_refuses_what_does_not_fit() -> None:

@@ -37,6 +37,7 @@ def run(config, arm, seed, out, tick):
         out.mkdir(parents=True)
         (out / "died").touch()
         os._exit(9)
+    (out.parent / "pid.txt").write_text(str(os.getpid()))
     while arm.behaviour == "hang":
         time.sleep(0.1)
         tick(1, 2)

@@ -130,13 +130,14 @@ def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(tmp_path):
     (tmp_path / "main.py").write_text(script)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     main = subprocess.Popen([sys.executable, tmp_path / "main.py"], env=environment, start_new_session=True)
-    while "slow 0" not in ((tmp_path / "order.txt").read_text() if (tmp_path / "order.txt").exists() else ""):
+    slow = tmp_path / "slow" / "pid.txt"
+    while not slow.exists() or not slow.read_text():
         assert main.poll() is None
         time.sleep(0.1)
     os.killpg(main.pid, signal.SIGINT)
     assert main.wait() != 0
     with pytest.raises(ProcessLookupError):
-        os.killpg(main.pid, 0)
+        os.kill(int(slow.read_text()), 0)
     assert (tmp_path / "quick" / "seed_0.json").exists()
     assert not (tmp_path / "slow" / "seed_0.json").exists()
 

@@ -60,7 +60,7 @@ class RelabelReplayBuffer(ReplayBuffer):
     waiting: WaitingRows
     """The rows outside the ring."""
     last_obs: Observation
-    """The very object SB3 holds as its last observation; None in a loaded buffer."""
+    """SB3's last observation when the last row came; while SB3 holds the very same object, the env was not reset."""
 
     def __new__(cls, buffer_size: int = 1, observation_space: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return the variant whose SB3 base fits the observations and `n_steps`."""
@@ -205,10 +205,6 @@ class RelabelReplayBuffer(ReplayBuffer):
                 f"n_envs ({self.n_envs}) x the longest episode + lag ({self.lag})"
             )
         return super().sample(batch_size, env)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what ties the buffer to a running env: a loaded buffer's open episodes cannot go on."""
-        return {**self.__dict__, "last_obs": None}
 
     @property
     def _young(self) -> int:

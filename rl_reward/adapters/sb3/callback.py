@@ -91,7 +91,7 @@ class RelabelCallback(BaseCallback):
         self._pool = ThreadPoolExecutor(1, "rl_reward_judge") if self.buffer.lag else None
         self._answers.clear()
         waiting, last_obs = self.buffer.waiting, cast(Any, self.model)._last_obs
-        # SB3 keeps the very object of its last observation unless it has reset the env.
+        # SB3 replaces the object when it resets the env, and keeps it from one learn() to the next otherwise.
         env_goes_on = self.buffer.last_obs is last_obs
         waiting.close(env_goes_on=env_goes_on)
         self._ask()
@@ -187,4 +187,4 @@ def _asked(curve: ProgressCurve) -> int:
 def _unscored(reads: Sequence[tuple[int, int]] | deque[tuple[int, int]]) -> float:
     """Return the share of (asked, read) scores that could not be read."""
     asked, read = np.sum(reads, axis=0)
-    return float(1 - read / asked)
+    return float(1 - read / asked) if asked else 0.0

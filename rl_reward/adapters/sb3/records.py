@@ -13,10 +13,7 @@ from rl_reward.errors import ConfigError
 from rl_reward.rewards import ProgressJudge
 from rl_reward.scores import ProgressCurve, Score
 from rl_reward.shaping import Shaping
-from rl_reward.types import Step
-
-STEP_KEY = "rl_reward"
-"""Where an environment puts the `Step` of a checkpoint in `info`."""
+from rl_reward.types import STEP_KEY, Step
 
 RECORD = np.dtype(
     [

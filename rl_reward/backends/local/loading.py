@@ -96,8 +96,9 @@ def _device(name: str | None) -> torch.device:
 
 def stops(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the tokens that end an answer."""
-    ends: list[Any] = [getattr(model.generation_config, "eos_token_id", None), cast(Any, tokenizer).eos_token_id]
-    return frozenset(int(i) for end in ends for i in (end if isinstance(end, list) else [end]) if i is not None)
+    ends = cast(list[int | list[int] | None], [getattr(model.generation_config, "eos_token_id", None)])
+    ends.append(cast(Any, tokenizer).eos_token_id)
+    return frozenset(i for end in ends if end is not None for i in (end if isinstance(end, list) else [end]))
 
 
 def context(model: PreTrainedModel) -> int | None:
