@@ -48,7 +48,7 @@ def test_a_word_does_not_count_as_its_first_letter():
 
 
 def test_mass_off_the_scale_makes_it_unscored():
-    with pytest.raises(Unscorable, match="floor is 0.05"):
+    with pytest.raises(Unscorable, match=r"floor is 0\.05"):
         read(logs(The=0.97, T=0.0001))
 
 

@@ -1,5 +1,3 @@
-import os
-
 import numpy as np
 import pytest
 
@@ -16,9 +14,7 @@ def prompt(messages):
 
 def test_only_the_criterion_varies_and_it_stands_at_the_tail():
     first, second = (prompt(pointwise("add", "1+1=2", c, SCALE)) for c in (RIGHT, TIDY))
-    shared = os.path.commonprefix([first, second])
-    assert first.removeprefix(shared).startswith("Right") and "1+1=2" in shared
-    assert first.endswith("Is it right?")
+    assert first.removesuffix("Right. Is it right?") == second.removesuffix("Tidy. Is it tidy?")
 
 
 def test_a_longer_episode_begins_like_the_shorter_one():

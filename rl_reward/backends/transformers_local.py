@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +25,8 @@ except ImportError as error:
 
 # Requests of one burst arrive within this time; waiting for them costs less than reading their prefix twice.
 _GATHER_SECONDS = 0.005
+# Bounded concurrency cuts a burst in two: the second half comes when the first is answered, and shares its prefixes.
+_KEEP_SECONDS = 0.2
 
 
 class TransformersLocal:
@@ -89,7 +90,7 @@ class TransformersLocal:
 
     def _start(self) -> None:
         self._loaded: Answerer | None = None
-        self._lock = threading.Lock()
+        self._arrival = threading.Condition()
         self._pending: list[Job] = []
         self._worker: ThreadPoolExecutor | None = None
 
@@ -97,7 +98,7 @@ class TransformersLocal:
         """Return the settings; whoever gets them loads the model again."""
         if not isinstance(self._model, Location):
             raise ConfigError(f"{self.name} holds a model object, which is not picklable; pass the path of its folder")
-        return self.__dict__ | {"_loaded": None, "_lock": None, "_pending": [], "_worker": None}
+        return self.__dict__ | {"_loaded": None, "_arrival": None, "_pending": [], "_worker": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the settings over."""
@@ -116,30 +117,38 @@ class TransformersLocal:
         """
         if any(not isinstance(part, str) for message in request.messages for part in message.parts):
             raise BackendError(f"{self.name} reads no images; describe the steps in words, or use a model that sees")
-        return await asyncio.wrap_future(self._submit(request))
+        job = Job(request)
+        with self._arrival:
+            self._pending.append(job)
+            is_first = len(self._pending) == 1
+            self._arrival.notify()
+        try:
+            if is_first:
+                await asyncio.sleep(_GATHER_SECONDS)
+        finally:
+            # Given up on or not, the first request of a batch sends it off: others wait for it.
+            if is_first:
+                self._send_off()
+        return await asyncio.wrap_future(job.future)
 
     async def aclose(self) -> None:
         """Free the model once it has answered what is waiting; a later request loads it again."""
-        with self._lock:
+        with self._arrival:
             worker, self._worker = self._worker, None
+            self._arrival.notify()
         if worker is not None:
             await asyncio.to_thread(worker.shutdown)
         self._loaded = None
 
-    def _submit(self, request: Request) -> Future[Reply]:
-        job = Job(request)
-        with self._lock:
-            self._pending.append(job)
+    def _send_off(self) -> None:
+        with self._arrival:
             if self._worker is None:
                 self._worker = ThreadPoolExecutor(1, thread_name_prefix=self.name)
-            if len(self._pending) == 1:
-                self._worker.submit(self._drain)
-        return job.future
+            self._worker.submit(self._answer_pending)
 
-    def _drain(self) -> None:
+    def _answer_pending(self) -> None:
         """Answer everything that waits; runs in the worker thread."""
-        time.sleep(_GATHER_SECONDS)
-        with self._lock:
+        with self._arrival:
             jobs, self._pending = self._pending, []
         jobs = [job for job in jobs if job.future.set_running_or_notify_cancel()]
         try:
@@ -151,8 +160,12 @@ class TransformersLocal:
             _fail(jobs, BackendError(f"{self.name} ran out of memory; {fix}: {error}"))
         except Exception as error:  # it belongs to whoever awaits the replies
             _fail(jobs, error)
-        # While requests keep coming the prefixes stay: a burst that was cut in two shares them.
-        if self._loaded is not None and not self._pending:
+        self._forget_unless_more_comes()
+
+    def _forget_unless_more_comes(self) -> None:
+        with self._arrival:
+            more = self._arrival.wait_for(lambda: self._pending or self._worker is None, _KEEP_SECONDS)
+        if not more and self._loaded is not None:
             self._loaded.reader.forget()
 
     def _load(self) -> Answerer:

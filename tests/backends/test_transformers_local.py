@@ -82,15 +82,32 @@ def test_a_pair_reads_its_second_score_behind_the_most_likely_first():
         assert np.exp(second[letter]) == pytest.approx(probs[tokenizer.convert_tokens_to_ids(letter)], abs=1e-5)
 
 
-def test_requests_of_one_moment_share_their_prefix_and_change_nothing():
+def questions_about_one_text(count):
     long = "The arm moves to the cube. " * 100
-    questions = [request(messages=(Message("user", (long, f"Criterion {i}")),)) for i in range(8)]
-    together, alone = local(), local()
-    shared = [scored(reply) for reply in ask(together, *questions)]
-    single = [scored(ask(alone, question)[0]) for question in questions]
+    return [request(messages=(Message("user", (long, f"Criterion {i}")),)) for i in range(count)]
+
+
+def tokens_read(backend):
+    return backend._loaded.reader.tokens_read
+
+
+def test_requests_of_one_moment_share_their_prefix_and_change_nothing():
+    together, alone = local(), [local() for _ in range(8)]
+    shared = [scored(reply) for reply in ask(together, *questions_about_one_text(8))]
+    single = [scored(ask(b, q)[0]) for b, q in zip(alone, questions_about_one_text(8), strict=True)]
     assert shared == pytest.approx(single, abs=1e-5)
-    read = [backend._loaded.reader.tokens_read for backend in (together, alone)]
-    assert read[0] < read[1] / 4
+    assert tokens_read(together) < sum(map(tokens_read, alone)) / 4
+
+
+def test_prefixes_are_kept_while_requests_keep_coming(monkeypatch):
+    backend = local()
+    monkeypatch.setattr("rl_reward.backends.transformers_local._KEEP_SECONDS", 60.0)
+    first, second, third = questions_about_one_text(3)
+    ask(backend, first)
+    before = tokens_read(backend)
+    ask(backend, second, third)
+    assert tokens_read(backend) - before < 50
+    asyncio.run(backend.aclose())
 
 
 def test_a_small_cache_costs_reading_again_and_changes_nothing():
@@ -98,7 +115,7 @@ def test_a_small_cache_costs_reading_again_and_changes_nothing():
     large, small = local(), local(max_cached_tokens=1, max_batch_tokens=5)
     expected, values = ([scored(reply, "score_B") for reply in ask(backend, *questions)] for backend in (large, small))
     assert values == pytest.approx(expected, abs=1e-5)
-    assert large._loaded.reader.tokens_read < small._loaded.reader.tokens_read
+    assert tokens_read(large) < tokens_read(small)
 
 
 def test_causal_checkpoints_through_the_verifier():
@@ -109,7 +126,7 @@ def test_causal_checkpoints_through_the_verifier():
     last = once.track("lift the cube", [f"step {i} moves the arm" for i in range(6)], every=5)
     assert curve.scored.all()
     assert curve.values[-1] == pytest.approx(last.values[-1], abs=1e-5)
-    assert backend._loaded.reader.tokens_read < curve.usage.prompt_tokens / 3
+    assert tokens_read(backend) < curve.usage.prompt_tokens / 3
 
 
 def test_usage_counts_tokens_and_time():
@@ -176,8 +193,9 @@ def prompt_of(backend, *messages):
 
 
 def test_a_base_model_reads_the_texts_with_blank_lines_between():
-    shot = Message("user", ("2 + 2 = 5",)), Message("assistant", ("<score>A</score>",))
-    assert prompt_of(local(), *shot, Message("user", ("1 + 1 = 2",))) == "2 + 2 = 5\n\n<score>A</score>\n\n1 + 1 = 2\n\n"
+    shot, answer = Message("user", ("2 + 2 = 5",)), Message("assistant", ("<score>A</score>",))
+    prompt = prompt_of(local(), shot, answer, Message("user", ("1 + 1 = 2",)))
+    assert prompt == "2 + 2 = 5\n\n<score>A</score>\n\n1 + 1 = 2\n\n"
 
 
 def test_a_chat_model_reads_its_template():

@@ -58,7 +58,7 @@ def order(folder):
 
 
 def test_runs_start_with_all_arms_of_the_first_seed_and_end_in_one_results_file(tmp_path, capsys):
-    assert compare_one(experiment(), tmp_path, jobs=1) == 0
+    assert compare_one(replace(experiment(), settings=FakeConfig(threads=3)), tmp_path, jobs=1) == 0
     assert order(tmp_path) == ["sparse 0", "dense 0", "sparse 1", "dense 1"]
     result = Comparison.load(tmp_path / "results.json")
     assert [(run.arm, run.seed, run.success[-1]) for run in result.runs] == [
@@ -69,7 +69,7 @@ def test_runs_start_with_all_arms_of_the_first_seed_and_end_in_one_results_file(
     ]
     assert (result.x_label, result.config["settings"]["points"]) == ("steps", [0, 10])
     assert {"git", "command", "numpy", "python"} <= set(result.environment)
-    assert {run.extra["threads"] for run in result.runs} == {1}
+    assert {run.extra["threads"] for run in result.runs} == {3}
     assert (tmp_path / "curves.png").exists()
     assert "4 runs, 0 finished before, 1 at a time" in capsys.readouterr().out.splitlines()[0]
 

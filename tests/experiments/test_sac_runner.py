@@ -89,14 +89,29 @@ def test_the_hindsight_reference_is_stable_baselines_own(tmp_path):
     assert result.judge == "none"
 
 
-def test_evaluation_starts_are_the_same_for_all_arms_and_seeds():
-    starts = []
-    for arm, seed in ((SPARSE, 0), (ORACLE, 7)):
-        examiner = Examiner(CONFIG, arm, lambda done, total: None)
-        examiner.init_callback(build_model(CONFIG, arm, seed))
-        starts.append([examiner.env.reset(seed=CONFIG.eval_seed + i)[0] for i in range(3)])
-    np.testing.assert_array_equal(*starts)
-    assert len({tuple(start[-3:]) for start in starts[0]}) == 3
+def test_evaluation_starts_are_the_same_at_all_times_in_all_arms_and_with_all_seeds():
+    first, later, other_arm = [*evaluation_starts(SPARSE, seed=0, times=2), *evaluation_starts(ORACLE, seed=7, times=1)]
+    np.testing.assert_array_equal(first, later)
+    np.testing.assert_array_equal(first, other_arm)
+    goals = {tuple(start[-3:]) for start in first}
+    assert len(goals) == CONFIG.eval_episodes
+
+
+def evaluation_starts(arm, seed, times):
+    """Return the first observations of the episodes of each evaluation."""
+    examiner, starts = Examiner(CONFIG, arm, lambda done, total: None), []
+    examiner.init_callback(build_model(CONFIG, arm, seed))
+    reset = examiner.env.reset
+
+    def recording(**options):
+        obs, info = reset(**options)
+        starts.append(obs)
+        return obs, info
+
+    examiner.env.reset = recording
+    for _ in range(times):
+        examiner.examine()
+    return np.split(np.array(starts), times)
 
 
 def test_each_judge_scores_what_its_name_says():
