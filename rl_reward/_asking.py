@@ -51,8 +51,8 @@ async def ask(backend: Backend, requests: Iterable[Request], limits: Limits) -> 
 
 
 def usage_of(answer: Answer) -> Usage:
-    """Return what an answer cost; a failure is a call whose tokens are unknown."""
-    return answer.usage if isinstance(answer, Reply) else Usage(calls=1)
+    """Return what an answer cost; what failed tries cost stands on the bill of the backend's next reply."""
+    return answer.usage if isinstance(answer, Reply) else Usage()
 
 
 async def _ask_one(backend: Backend, request: Request, limits: Limits) -> Answer:

@@ -64,6 +64,7 @@ class ScoreDistribution:
         if not 0.0 <= min_coverage <= 1.0:
             raise ConfigError(f"min_coverage must be in [0, 1], got {min_coverage}")
         entries = list(alternatives)
+        _check_logprobs([*entries, *([sampled] if sampled else [])])
         if sampled is not None and all(token != sampled[0] for token, _ in entries):
             entries.append(sampled)
         entries = _readable(entries)
@@ -100,13 +101,17 @@ class ScoreDistribution:
         return ScoreDistribution(self.scale.coarsen(granularity), merged, self.coverage)
 
 
-def _readable(entries: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return the entries that carry probability, rounding clipped; raise Unscorable when they are no distribution."""
+def _check_logprobs(entries: list[tuple[str, float]]) -> None:
+    """Raise Unscorable where a number is no logprob: the server's other numbers cannot be trusted either."""
     if any(math.isnan(logprob) for _, logprob in entries):
         raise Unscorable("a logprob is NaN")
     too_high = max((logprob for _, logprob in entries), default=0.0)
     if too_high > _ROUNDING:
         raise Unscorable(f"a logprob is {too_high:g}, above 0")
+
+
+def _readable(entries: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return the entries that carry probability, rounding clipped; raise Unscorable when they are no distribution."""
     kept = [(token, min(logprob, 0.0)) for token, logprob in entries if logprob > _NOT_COMPUTED]
     if not kept:
         raise Unscorable("the position has no alternatives with a probability")

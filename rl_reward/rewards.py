@@ -129,7 +129,7 @@ class Shuffled:
 
     The curve is drawn uniformly from all earlier episodes, cut to length, or its last value held. Scores keep their
     values and their growth over an episode; only the tie to what happened is gone. The very first episode has no
-    earlier one: it is asked like the others and stays unscored, so its reward is the environment's.
+    earlier one: it gets its own scores in random order.
     """
 
     def __init__(self, judge: ProgressJudge, *, seed: int = 0) -> None:
@@ -148,14 +148,17 @@ class Shuffled:
         return [self._swap(curve) for curve in self.judge.track_many(episodes, every=every)]
 
     def _swap(self, own: ProgressCurve) -> ProgressCurve:
-        length = len(own.values)
-        values, scored = np.full(length, np.nan), np.zeros(length, dtype=np.bool_)
-        if self._earlier:
-            other = self._earlier[self._random.integers(len(self._earlier))]
-            values[:] = _to_length(other.values, length)
-            scored[: len(other.scored)] = other.scored[:length]
+        other, length = self._other(own), len(own.values)
+        scored = np.zeros(length, dtype=np.bool_)
+        scored[: len(other.scored)] = other.scored[:length]
         self._earlier.append(ProgressCurve(own.values, own.scored))
-        return ProgressCurve(values, scored, usage=own.usage)
+        return ProgressCurve(_to_length(other.values, length), scored, usage=own.usage)
+
+    def _other(self, own: ProgressCurve) -> ProgressCurve:
+        if self._earlier:
+            return self._earlier[self._random.integers(len(self._earlier))]
+        order = self._random.permutation(len(own.values))
+        return ProgressCurve(own.values[order], own.scored[order])
 
 
 def _curve(asked: Mapping[int, float | None], n_steps: int) -> ProgressCurve:

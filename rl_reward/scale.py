@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from dataclasses import dataclass
 
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 
 from rl_reward.errors import ConfigError
 
-# What tokenizers glue to a letter: blanks, the sentencepiece and byte-level space marks, the bracket of the tag.
-_GLUE_BEFORE = " \t\r\n▁ĠĊ>"
-_GLUE_AFTER = " \t\r\n▁ĠĊ</"
+BLANKS = r"\s▁ĠĊ"
+"""What counts as blank inside a tag, for a regular expression: white space, and the marks tokenizers write for it."""
+
+# Tokenizers glue the bracket that opened the tag, blanks, and the beginning of the closing tag to a letter.
+_SPELLING = re.compile(rf"[{BLANKS}>]*(.*?)(?:[{BLANKS}]|</?)*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class ScoreScale:
 
         "A", " A", "a", "▁A", "ĠA" and ">A" spell A; "The" spells nothing, whatever it begins with.
         """
-        bare = token.lstrip(_GLUE_BEFORE).rstrip(_GLUE_AFTER).casefold()
+        spelled = _SPELLING.fullmatch(token)
+        bare = spelled[1].casefold() if spelled else ""
         return next((i for i, level in enumerate(self.levels) if level.casefold() == bare), None)
 
     def coarsen(self, granularity: int) -> ScoreScale:

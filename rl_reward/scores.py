@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -148,13 +148,12 @@ def pair_score_of(
 ) -> PairScore:
     """Return the scores of two candidates from their repeats by criterion; `weights` sum to 1."""
     read = {name: [r for r in rows if isinstance(r, PairReading)] for name, rows in repeats.items()}
-    lost = _lost(repeats, read)
+    lost = _lost(repeats, read) or _one_sided(repeats, read)
     used = min(map(len, read.values()))
     if lost:
         return PairScore(None, None, None, None, used, lost.status, lost.reason, usage)
-    first = _mean({name: [r.first.value for r in rows] for name, rows in read.items()}, weights)
-    second = _mean({name: [r.second.value for r in rows] for name, rows in read.items()}, weights)
-    one_sided = [name for name, rows in read.items() if 2 * sum(r.swapped for r in rows) != len(rows)]
+    first = _mean({name: _over_orders(rows, lambda r: r.first.value) for name, rows in read.items()}, weights)
+    second = _mean({name: _over_orders(rows, lambda r: r.second.value) for name, rows in read.items()}, weights)
     return PairScore(
         first=first,
         second=second,
@@ -162,7 +161,6 @@ def pair_score_of(
         std_error=_std_error({n: [r.first.value - r.second.value for r in rows] for n, rows in read.items()}, weights),
         repeats_used=used,
         status=_status(slot for rows in read.values() for r in rows for slot in (r.first, r.second)),
-        reason=f"slot orders are unbalanced, some repeats were unread: {', '.join(one_sided)}" if one_sided else "",
         usage=usage,
     )
 
@@ -183,8 +181,25 @@ def _lost(repeats: Mapping[str, Sequence[object]], read: Mapping[str, Sequence[o
     return None
 
 
+def _one_sided(
+    repeats: Mapping[str, Sequence[PairReading | Unread]], read: Mapping[str, Sequence[PairReading]]
+) -> Unread | None:
+    """Return why a criterion was read in one slot order only: its preference would be the judge's slot bias."""
+    for name, rows in read.items():
+        if len({r.swapped for r in rows}) == 1:
+            failure = next(row for row in repeats[name] if isinstance(row, Unread))
+            return Unread(failure.status, f"{name}: only one slot order was read; {failure.reason}")
+    return None
+
+
+def _over_orders(rows: Sequence[PairReading], value: Callable[[PairReading], float]) -> list[float]:
+    """Return the mean of `value` in either slot order; both orders weigh the same however many repeats were read."""
+    return [float(np.mean([value(r) for r in rows if r.swapped is swapped])) for swapped in (False, True)]
+
+
 def _mean(values: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> float:
-    return float(sum(weights[name] * np.mean(v) for name, v in values.items()))
+    # Weights that sum to 1 up to rounding must not carry a perfect score above 1.
+    return min(float(sum(weights[name] * np.mean(v) for name, v in values.items())), 1.0)
 
 
 def _std_error(values: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> float | None:

@@ -19,6 +19,7 @@ from rl_reward.errors import ConfigError
 
 Array = NDArray[np.float64]
 Form = Literal["additive", "step_cost", "difference", "potential"]
+EnvReward = Literal["zero_one", "minus_one_zero"]
 
 
 def additive(env_T: ArrayLike, progress_T1: ArrayLike, *, weight: float) -> Array:
@@ -47,7 +48,8 @@ def difference(env_T: ArrayLike, progress_T1: ArrayLike, *, weight: float) -> Ar
 def potential(env_T: ArrayLike, progress_T1: ArrayLike, *, gamma: float, weight: float, terminated: bool) -> Array:
     """Return r_t = env_t + weight * (gamma^n Phi_{t+1} - Phi_{t+1-n}), float [T] (Ng et al. 1999).
 
-    Phi is the progress, n the distance in steps to the last scored state (1 without gaps).
+    Phi is the progress, n the distance in steps to the last scored state. Without gaps n is 1 and the optimal policy
+    stays what it was; across unread states the bonus comes when the next score does, n - 1 steps late.
 
     Args:
         env_T: Environment rewards, float [T].
@@ -92,11 +94,16 @@ class Shaping:
     """Discount of the learner per transition, in (0, 1]; must equal the learner's own."""
     terminates_on_success: bool = True
     """Whether the episode ends at success. Where it goes on and keeps paying, hovering is no trap."""
+    env_reward: EnvReward = "zero_one"
+    """What the environment pays: 1 at success and 0 before (zero_one), or 0 at success and -1 before."""
 
     def __post_init__(self) -> None:
         """Check the fields and warn, with both numbers, when hovering pays."""
-        if self.form not in get_args(Form):
-            raise ConfigError(f"shaping form must be one of {', '.join(get_args(Form))}, got {self.form!r}")
+        for name, allowed in (("form", get_args(Form)), ("env_reward", get_args(EnvReward))):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"shaping {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.form == "step_cost" and self.env_reward != "zero_one":
+            raise ConfigError("step_cost takes env rewards of 0 and 1, got minus_one_zero; use additive there")
         if not (math.isfinite(self.weight) and self.weight >= 0.0):
             raise ConfigError(f"shaping weight must be a finite number >= 0, got {self.weight}")
         if not 0.0 < self.gamma <= 1.0:
@@ -117,15 +124,16 @@ class Shaping:
         return pays(env_T, progress_T1, weight=self.weight)
 
     def hover(self, progress: float = 0.9) -> Hover:
-        """Compare staying at `progress` for ever with finishing, for a sparse reward of 1 at success.
+        """Compare staying at `progress` for ever with finishing.
 
-        additive: weight * progress / (1 - gamma) against 1 + weight.
+        additive on 0/1 rewards: weight * progress / (1 - gamma) against 1 + weight.
         """
         if not self.terminates_on_success:
             return Hover(0.0, math.inf)
         one_step = np.array([progress, progress])
-        stay = float(self([0.0], one_step, terminated=False)[0])
-        finish = float(self([1.0], [progress, 1.0], terminated=True)[0])
+        before, success = (0.0, 1.0) if self.env_reward == "zero_one" else (-1.0, 0.0)
+        stay = float(self([before], one_step, terminated=False)[0])
+        finish = float(self([success], [progress, 1.0], terminated=True)[0])
         forever = stay / (1.0 - self.gamma) if self.gamma < 1.0 else math.copysign(math.inf, stay) if stay else 0.0
         return Hover(forever, finish)
 

@@ -43,6 +43,12 @@ def test_the_sampled_token_is_added_only_where_it_is_missing():
     assert read(listed, sampled=("B", math.log(0.2))).coverage == pytest.approx(0.9)
 
 
+@pytest.mark.parametrize("logprob", [math.nan, 3.0])
+def test_a_sampled_token_that_is_no_logprob_spoils_the_position(logprob):
+    with pytest.raises(Unscorable):
+        read(logs(A=0.6, T=0.2), sampled=("T", logprob))
+
+
 def test_a_word_does_not_count_as_its_first_letter():
     assert read(logs(T=0.6, An=0.4)).mean == 1.0
 

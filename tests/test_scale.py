@@ -15,7 +15,7 @@ def test_spellings_of_a_level(token):
     assert ScoreScale.letters(20).index(token) == 0
 
 
-@pytest.mark.parametrize("token", ["The", "AB", "A.", "", " ", "U", "1", "An"])
+@pytest.mark.parametrize("token", ["The", "AB", "A.", "", " ", "U", "1", "An", "A/"])
 def test_what_merely_begins_with_a_letter_is_no_level(token):
     assert ScoreScale.letters(20).index(token) is None
 

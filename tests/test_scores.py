@@ -43,15 +43,32 @@ def test_a_pair_averages_both_slot_orders():
     assert (pair.first, pair.second) == (pytest.approx(0.8), pytest.approx(0.6))
     assert pair.p_first == pytest.approx(1 / (1 + math.exp(-0.2 / 0.5)))
     assert pair.std_error == pytest.approx(math.sqrt(np.var([0.4, 0.0], ddof=1) / 2))
-    assert pair.reason == ""
 
 
 def test_a_pair_repeat_counts_only_if_both_slots_were_read():
-    pair = pair_score_of({"a": [PairReading(r(0.9), r(0.5), False), LOST]}, {"a": 1.0}, Usage(), temperature=1.0)
-    assert (pair.first, pair.repeats_used) == (0.9, 1)
-    assert "unbalanced" in pair.reason
+    read = [
+        PairReading(r(0.9), r(0.5), False),
+        PairReading(r(0.5), r(0.5), False),
+        LOST,
+        PairReading(r(0.3), r(0.1), True),
+    ]
+    pair = pair_score_of({"a": read}, {"a": 1.0}, Usage(), temperature=1.0)
+    # Both orders weigh the same: (.9 + .5) / 2 = .7 in the caller's order, .3 in the other.
+    assert (pair.first, pair.second, pair.repeats_used) == (pytest.approx(0.5), pytest.approx(0.3), 3)
     lost = pair_score_of({"a": [LOST, LOST]}, {"a": 1.0}, Usage(), temperature=1.0)
     assert (lost.first, lost.second, lost.p_first, lost.status) == (None, None, None, "timeout")
+
+
+def test_a_pair_read_in_one_slot_order_is_unscored_because_slot_bias_would_decide():
+    repeats = {"a": [PairReading(r(0.8), r(0.5), False), LOST]}
+    pair = pair_score_of(repeats, {"a": 1.0}, Usage(), temperature=1.0)
+    assert (pair.first, pair.p_first, pair.status) == (None, None, "timeout")
+    assert pair.reason == "a: only one slot order was read; no reply within 1 s"
+
+
+def test_a_perfect_score_under_many_weights_is_not_above_one():
+    weights = {str(n): 1 / 9 for n in range(9)}
+    assert score_of({name: [r(1.0)] for name in weights}, weights, Usage()).value == 1.0
 
 
 def test_a_curve_holds_scores_between_checkpoints_and_keeps_unread_ones_as_nan():

@@ -73,6 +73,7 @@ def test_hovering_pays_more_than_finishing_and_the_warning_has_both_numbers():
         {"form": "additive", "weight": 0.05, "gamma": 0.99, "terminates_on_success": False},
         {"form": "additive", "weight": 0.005, "gamma": 0.99},
         {"form": "step_cost", "weight": 1.0, "gamma": 0.99},
+        {"form": "additive", "weight": 1.0, "gamma": 0.99, "env_reward": "minus_one_zero"},
         {"form": "difference", "weight": 5.0, "gamma": 0.99},
         {"form": "potential", "weight": 5.0, "gamma": 0.99},
     ],
@@ -101,6 +102,8 @@ def test_bad_arrays_are_refused(env, progress, message):
     [
         ({"form": "bonus"}, "must be one of additive, step_cost, difference, potential, got 'bonus'"),
         ({"weight": -1.0}, "weight must be a finite number >= 0, got -1"),
+        ({"form": "step_cost", "env_reward": "minus_one_zero"}, "step_cost takes env rewards of 0 and 1"),
+        ({"env_reward": "dense"}, "env_reward must be one of zero_one, minus_one_zero, got 'dense'"),
         ({"gamma": 0.0}, r"gamma must be in \(0, 1\], got 0"),
     ],
 )

@@ -86,10 +86,52 @@ def test_both_scores_of_a_pair_are_read_from_the_reasoning_field():
 
 def test_a_tag_in_the_middle_of_reasoning_that_never_ended_is_unscored():
     stream = ("Perhaps <score>", level("T"), "</score>, but wait")
-    with pytest.raises(Unscorable, match="inside the reasoning"):
+    with pytest.raises(Unscorable, match="at the end of the reasoning"):
         mean(reply(*stream, content="", reasoning="x"))
     with pytest.raises(Unscorable, match="cut off"):
         mean(reply("Perhaps <score>", level("T"), "</score>", content="", reasoning="x", finish_reason="length"))
+
+
+@pytest.mark.parametrize("end", ["</think>", "</thinking>"])
+def test_a_thought_whose_beginning_the_template_wrote_does_not_count(end):
+    with pytest.raises(Unscorable, match="no complete"):
+        mean(reply("maybe <score>", level("A"), "</score>? hmm", end, "I cannot rate."))
+
+
+def test_a_tag_quoted_in_an_analysis_that_was_cut_off_is_no_verdict():
+    quoted = ("If it were wrong: <score>", level("A"), "</score>, but step 2 of the")
+    with pytest.raises(Unscorable, match="cut off"):
+        mean(reply(*quoted, finish_reason="length"))
+    assert mean(reply("So <score>", level("T", T=0.9, A=0.1), "</score>", finish_reason="length")) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("blank", ["▁", "Ġ", "\n", " "])
+def test_every_kind_of_blank_token_before_the_letter_is_stepped_over(blank):
+    mark = Token(blank, math.log(0.6), ((blank, math.log(0.6)), ("A", math.log(0.3))))
+    assert mean(reply("<score>", mark, level("T", T=0.9, A=0.1), "</score>")) == pytest.approx(0.9)
+
+
+def test_a_placeholder_or_an_empty_tag_after_the_verdict_is_not_the_verdict():
+    placeholder = Token("LEVEL", math.log(0.5), (("LEVEL", math.log(0.5)), ("A", math.log(0.3))))
+    verdict = ("<score>", level("T", T=0.9, A=0.1), "</score>")
+    assert mean(reply(*verdict, " in the form <score>", placeholder, "</score>")) == pytest.approx(0.9)
+    assert mean(reply(*verdict, " as <score></score>.")) == pytest.approx(0.9)
+
+
+def test_a_verdict_in_other_words_is_unscored_not_read_at_its_first_token():
+    stars = Token("**", math.log(0.6), (("**", math.log(0.6)), ("A", math.log(0.2))))
+    with pytest.raises(Unscorable, match="none of the levels"):
+        mean(reply("<score>", stars, level("T"), "**", "</score>"))
+
+
+def test_one_word_off_the_scale_counts_by_its_coverage():
+    word = Token("The", math.log(0.4), (("The", math.log(0.4)), ("T", math.log(0.6))))
+    assert mean(reply("<score>", word, "</score>")) == pytest.approx(1.0)
+
+
+def test_a_letter_without_alternatives_has_no_distribution():
+    with pytest.raises(Unscorable, match="no logprobs of alternatives"):
+        mean(reply("<score>", Token("T", -0.2), "</score>"))
 
 
 @pytest.mark.parametrize("rest", ["0", "/10", ".5"])

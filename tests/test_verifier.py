@@ -172,6 +172,16 @@ def test_a_backend_that_cannot_serve_stops_everything():
         Verifier(Broken(BackendError("no such model"))).score("t", "c")
 
 
+def test_equal_data_is_one_question_whoever_holds_it():
+    judge = Counting(lambda request: request.candidate.steps[-1].data["progress"], noise=0.1)
+    shared, names = "progress", ["prog" + "ress", "".join(["prog", "ress"])]
+    mine = [Step("s", data={shared: 0.1}), Step("s", data={shared: 0.2})]
+    theirs = [pickle.loads(pickle.dumps(Step("s", data={name: v}))) for name, v in zip(names, (0.1, 0.2), strict=True)]
+    first, second = Verifier(judge).track_many([("t", mine), ("t", theirs)])
+    assert len(judge.requests) == 2
+    np.testing.assert_array_equal(first.values, second.values)
+
+
 def test_the_batch_deadline_leaves_the_late_ones_unscored():
     score = Verifier(Broken(5.0), batch_deadline=0.05).score("t", "c")
     assert (score.value, score.status) == (None, "timeout")

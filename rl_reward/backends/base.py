@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -80,7 +81,8 @@ class Request:
             for part in message.parts:
                 digest.update(_content(part) + b"\0")
         for candidate in self.candidates:
-            digest.update(pickle.dumps([step.data for step in _steps(candidate)]) + b"\0")
+            for step in _steps(candidate):
+                digest.update(_pickled(step.data) + b"\0")
         return digest.hexdigest()
 
 
@@ -139,6 +141,15 @@ class Backend(Protocol):
 
 def _steps(candidate: Candidate) -> tuple[Step, ...]:
     return candidate.steps if isinstance(candidate, Trajectory) else ()
+
+
+def _pickled(data: Any) -> bytes:
+    """Return the pickle of `data` without back references: equal values give equal bytes, whoever holds them."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer)
+    pickler.fast = True
+    pickler.dump(data)
+    return buffer.getvalue()
 
 
 def _content(part: str | Image) -> bytes:

@@ -83,11 +83,11 @@ def with_prefill(reply: Reply, tags: Sequence[str], scale: ScoreScale) -> Reply:
 
 
 def _missing_close(text: str, tag: str, scale: ScoreScale) -> str | None:
-    """Return what closes the last `<tag>LEVEL` of `text`: "" where nothing is missing, None where no level stands."""
+    """Return what closes the first `<tag>LEVEL` of `text`: "" where nothing is missing, None where no level stands."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     if opening not in text:
         return None
-    body = text.rpartition(opening)[2].rstrip()
+    body = text.partition(opening)[2].rstrip()
     if closing in body:
         return ""
     written = next(n for n in range(len(closing), -1, -1) if body.endswith(closing[:n]))

@@ -32,9 +32,9 @@ class SpeedUp:
     at_most: float
     """The same ratio; where the sparse arm is censored inf, where the dense one is, T_sparse / budget."""
     interval: Interval | None
-    """Interval over resampled seed pairs that are defined; an infinite end is open. None: under 2 pairs or no draw."""
+    """Interval over resampled seed pairs; an end at 0 or inf is open. None: under 2 pairs, or no draw reaches it."""
     undefined: float
-    """Share of draws in which neither arm reaches the target, which say nothing about the ratio and are left out."""
+    """Share of draws in which neither arm reaches the target: their ratio can be anything in (0, inf)."""
 
     @property
     def defined(self) -> bool:
@@ -108,7 +108,9 @@ def speed_up(
     known_B = ~np.isnan(low_B)
     interval = None
     if known_B.any():
-        interval = Interval(float(percentiles(low_B[known_B])[0]), float(percentiles(high_B[known_B])[1]))
+        # A draw in which neither arm reaches the target says nothing: it opens the interval at both ends.
+        low_B, high_B = np.where(known_B, low_B, 0.0), np.where(known_B, high_B, np.inf)
+        interval = Interval(float(percentiles(low_B)[0]), float(percentiles(high_B)[1]))
     return SpeedUp(float(low), float(high), interval, 1.0 - float(known_B.mean()))
 
 

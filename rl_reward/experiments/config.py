@@ -180,7 +180,7 @@ def _required(raw: Mapping[str, Any], key: str, at: Place) -> Any:
 def _refuse_unknown(raw: Mapping[str, Any], known: Sequence[str], at: Place) -> None:
     for key in raw:
         if key not in known:
-            raise ConfigError(f"unknown key {at.of(key)}{_nearest(key, known)}; known: {_listed(known)}")
+            raise ConfigError(f"unknown key {at.of(key)}{_nearest(key, known)} (known: {_listed(known)})")
 
 
 def _nearest(key: object, known: Mapping[str, Any] | Sequence[str]) -> str:

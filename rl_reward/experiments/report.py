@@ -170,7 +170,7 @@ def _definitions(summary: Summary) -> str:
         "beside it how many runs reached it by themselves, and their median.",
         f"Speed-up: steps of {summary.comparator} over steps of the arm, above 1 the arm is faster; interval by "
         'resampling seed pairs. An arm that does not reach the target counts as "> budget": the ratio is then a bound '
-        "and that end open. Draws in which neither arm reaches it are undefined, left out and counted.",
+        "and that end open. Draws in which neither arm reaches it open the interval at both ends.",
         f"Comparator: of the sparse arms ({', '.join(comparison.baselines)}) the one with the larger area.",
         *([f"Made with: {made_with}."] if made_with else []),
     )
