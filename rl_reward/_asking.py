@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rl_reward.backends.base import Backend, Reply, Request
-from rl_reward.errors import Unscorable
+from rl_reward.errors import BackendError, RlRewardError, Unscorable
 from rl_reward.scores import Unread
 from rl_reward.types import Usage
 
@@ -65,6 +65,16 @@ async def _ask_one(backend: Backend, request: Request, limits: Limits) -> Answer
             return Unread("timeout", f"no reply within the deadline of {limits.deadline:g} s")
         except Unscorable as failure:
             return Unread("error", str(failure))
+        except RlRewardError:
+            raise
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Either would end the thread of the event loop, and every later call would wait for ever.
+            raise BackendError(f"{type(error).__name__} inside {backend.name}") from error
+        # What one request or reply does to a backend must not take the others with it.
+        except Exception as error:
+            return Unread("error", f"{type(error).__name__} in {backend.name}: {error}")
+    if not isinstance(reply, Reply):
+        return Unread("error", f"{backend.name} returned {type(reply).__name__}, not a Reply")
     if reply.usage.calls and not reply.usage.seconds:
         return replace(reply, usage=replace(reply.usage, seconds=time.perf_counter() - started))
     return reply

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_reward._checks import check_number
 from rl_reward.errors import ConfigError, Unscorable
 from rl_reward.scale import ScoreScale
 
@@ -38,7 +39,8 @@ class ScoreDistribution:
         """Refuse probabilities of another length than the scale, negative ones, or ones that do not sum to 1."""
         shape_fits = self.probs.shape == (len(self.scale),)
         if not shape_fits or not np.all(self.probs >= 0) or not math.isclose(self.probs.sum(), 1.0, abs_tol=1e-6):
-            raise ConfigError(f"probs must be {len(self.scale)} numbers >= 0 that sum to 1, got {self.probs!r}")
+            raise ConfigError(f"probs must be {len(self.scale)} numbers >= 0 that sum to 1, got {self.probs.tolist()}")
+        check_number("coverage", self.coverage, above=0, most=1)
 
     @classmethod
     def from_alternatives(
@@ -61,8 +63,7 @@ class ScoreDistribution:
             ConfigError: `min_coverage` is outside [0, 1].
             Unscorable: The numbers are not a distribution, carry no information, or miss the scale.
         """
-        if not 0.0 <= min_coverage <= 1.0:
-            raise ConfigError(f"min_coverage must be in [0, 1], got {min_coverage}")
+        check_number("min_coverage", min_coverage, least=0, most=1)
         entries = list(alternatives)
         _check_logprobs([*entries, *([sampled] if sampled else [])])
         if sampled is not None and all(token != sampled[0] for token, _ in entries):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rl_reward._checks import check_number
 from rl_reward.errors import ConfigError
 from rl_reward.progress import checkpoints, hold
 from rl_reward.scores import ProgressCurve
@@ -98,7 +99,7 @@ class Oracle:
         data: Any = step.data
         if not isinstance(data, Mapping) or self.key not in data:
             raise ConfigError(f"the oracle needs Step.data[{self.key!r}] in [0, 1], got {data!r:.80}")
-        return float(step.data[self.key])
+        return check_number(f"Step.data[{self.key!r}]", step.data[self.key], least=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         """Refuse a value outside [0, 1]."""
-        if not 0.0 <= self.value <= 1.0:
-            raise ConfigError(f"a constant judge needs a value in [0, 1], got {self.value}")
+        check_number("value", self.value, least=0, most=1)
 
     @property
     def name(self) -> str:

@@ -29,14 +29,14 @@ class ScoreScale:
         """Refuse scales of fewer than 2 levels and levels that cannot be told apart."""
         if len(self.levels) < 2:
             raise ConfigError(f"a scale needs at least 2 levels, got {len(self.levels)}: {self.levels}")
-        if len({level.casefold() for level in self.levels}) < len(self.levels) or not all(self.levels):
-            raise ConfigError(f"levels must be distinct and not empty (case is ignored), got {self.levels}")
+        if "" in self.levels or [self.index(level) for level in self.levels] != list(range(len(self))):
+            raise ConfigError(f"levels must be distinct bare words (case and blanks do not count), got {self.levels}")
 
     @classmethod
     def letters(cls, granularity: int = 20) -> ScoreScale:
         """Return the scale A, B, C, ... of `granularity` letters, 2 to 26; the paper uses 20."""
         if isinstance(granularity, bool) or not isinstance(granularity, int) or not 2 <= granularity <= 26:
-            raise ConfigError(f"granularity must be in [2, 26], got {granularity!r}; 20 is the paper's choice")
+            raise ConfigError(f"granularity must be an integer in [2, 26], got {granularity!r}; the paper takes 20")
         return cls(tuple(string.ascii_uppercase[:granularity]))
 
     @classmethod

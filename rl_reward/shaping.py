@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rl_reward._checks import check_number
 from rl_reward.errors import ConfigError
 
 Array = NDArray[np.float64]
@@ -24,7 +25,7 @@ EnvReward = Literal["zero_one", "minus_one_zero"]
 
 def additive(env_T: ArrayLike, progress_T1: ArrayLike, *, weight: float) -> Array:
     """Return r_t = env_t + weight * progress_{t+1}, float [T] (paper Eq. 7.1)."""
-    env, progress = _aligned(env_T, progress_T1)
+    env, progress = _aligned(env_T, progress_T1, weight)
     return env + weight * np.nan_to_num(progress[1:], nan=0.0)
 
 
@@ -33,7 +34,7 @@ def step_cost(env_T: ArrayLike, progress_T1: ArrayLike, *, weight: float) -> Arr
 
     With `weight` up to 1 no state before success pays more than 0 a step, so hovering loses to finishing.
     """
-    env, progress = _aligned(env_T, progress_T1)
+    env, progress = _aligned(env_T, progress_T1, weight)
     if not np.isin(env, (0.0, 1.0)).all():
         raise ConfigError(f"step_cost takes env rewards of 0 and 1 and subtracts 1 itself, got {_odd(env)}")
     return additive(env - 1.0, progress, weight=weight)
@@ -41,7 +42,7 @@ def step_cost(env_T: ArrayLike, progress_T1: ArrayLike, *, weight: float) -> Arr
 
 def difference(env_T: ArrayLike, progress_T1: ArrayLike, *, weight: float) -> Array:
     """Return r_t = env_t + weight * (progress_{t+1} - progress_t), float [T]; over an episode it telescopes."""
-    env, progress = _aligned(env_T, progress_T1)
+    env, progress = _aligned(env_T, progress_T1, weight)
     return env + weight * _closed_gaps(progress, gamma=1.0)
 
 
@@ -59,9 +60,8 @@ def potential(env_T: ArrayLike, progress_T1: ArrayLike, *, gamma: float, weight:
         terminated: The episode ended in a true terminal state. Phi is 0 there and only there: at a time limit the
             learner bootstraps from the last state, so its potential stays.
     """
-    if not 0.0 < gamma <= 1.0:
-        raise ConfigError(f"gamma must be in (0, 1], got {gamma}")
-    env, progress = _aligned(env_T, progress_T1)
+    check_number("gamma", gamma, above=0, most=1)
+    env, progress = _aligned(env_T, progress_T1, weight)
     if terminated:
         progress = np.append(progress[:-1], 0.0)
     return env + weight * _closed_gaps(progress, gamma=gamma)
@@ -104,10 +104,8 @@ class Shaping:
                 raise ConfigError(f"shaping {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if self.form == "step_cost" and self.env_reward != "zero_one":
             raise ConfigError("step_cost takes env rewards of 0 and 1, got minus_one_zero; use additive there")
-        if not (math.isfinite(self.weight) and self.weight >= 0.0):
-            raise ConfigError(f"shaping weight must be a finite number >= 0, got {self.weight}")
-        if not 0.0 < self.gamma <= 1.0:
-            raise ConfigError(f"gamma must be in (0, 1], got {self.gamma}")
+        check_number("weight", self.weight, least=0)
+        check_number("gamma", self.gamma, above=0, most=1)
         hover = self.hover()
         if hover.pays:
             warnings.warn(
@@ -138,8 +136,9 @@ class Shaping:
         return Hover(forever, finish)
 
 
-def _aligned(env_T: ArrayLike, progress_T1: ArrayLike) -> tuple[Array, Array]:
+def _aligned(env_T: ArrayLike, progress_T1: ArrayLike, weight: float) -> tuple[Array, Array]:
     """Return both as float arrays; raise ConfigError unless they are finite [T] and [0, 1]-or-NaN [T+1]."""
+    check_number("weight", weight, least=0)
     env, progress = np.asarray(env_T, dtype=np.float64), np.asarray(progress_T1, dtype=np.float64)
     if env.ndim != 1 or progress.shape != (env.size + 1,):
         raise ConfigError(f"progress must be [T+1], reset first, for rewards [T]; got {progress.shape}, {env.shape}")

@@ -32,6 +32,10 @@ class Step:
 
     def __post_init__(self) -> None:
         """Refuse URLs and arrays that are no RGB frame."""
+        if not isinstance(self.text, str):
+            raise ConfigError(f"the text of a step must be a str, got {type(self.text).__name__}")
+        if not isinstance(self.image, str | Path | bytes | np.ndarray | None):
+            raise ConfigError(f"an image is a file, bytes or a frame, got {type(self.image).__name__}")
         if isinstance(self.image, str) and "://" in self.image:
             raise ConfigError(f"an image is a file, bytes or a frame, never a URL; got {self.image[:80]!r}")
         if isinstance(self.image, np.ndarray) and (self.image.dtype != np.uint8 or self.image.shape[2:] != (3,)):
@@ -47,12 +51,18 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         """Refuse a trajectory without steps."""
+        object.__setattr__(self, "steps", tuple(self.steps))
         if not self.steps:
             raise ConfigError("a trajectory needs at least 1 step, got 0")
 
     @classmethod
     def of(cls, steps: Sequence[str | Step]) -> Trajectory:
         """Return the trajectory of `steps`, plain strings becoming steps of text."""
+        if isinstance(steps, str | Trajectory) or not isinstance(steps, Sequence):
+            raise ConfigError(f"steps must be a list of str or Step, got {type(steps).__name__}")
+        odd = [step for step in steps if not isinstance(step, str | Step)]
+        if odd:
+            raise ConfigError(f"a step must be a str or a Step, got {type(odd[0]).__name__}")
         return cls(tuple(Step(step) if isinstance(step, str) else step for step in steps))
 
     @property

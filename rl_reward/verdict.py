@@ -79,9 +79,7 @@ def _answer_span(reply: Reply, text: str) -> tuple[int, int, bool]:
         return 0, len(text), True
     start = text.rfind(content)
     if start < 0:
-        if reply.reasoning:
-            raise Unscorable("the answer cannot be told from the reasoning in the token stream")
-        start, content = 0, text
+        raise Unscorable("the server's text and its tokens disagree")
     end = start + len(content)
     start = max((match.end() for match in _THOUGHT_ENDS.finditer(text, start, end)), default=start)
     unfinished = _THOUGHT_BEGINS.search(text, start, end)

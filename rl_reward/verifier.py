@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from rl_reward._asking import Answer, Limits, ask, usage_of
+from rl_reward._checks import check_int, check_number, check_text
 from rl_reward._loop import arun, run
 from rl_reward.backends.base import Backend, Request
 from rl_reward.criteria import Criteria, load
@@ -84,15 +84,16 @@ class Verifier:
         Raises:
             ConfigError: A value is outside its range.
         """
-        _check_at_least("repeats", repeats, 1)
-        _check_at_least("max_concurrency", max_concurrency, 1)
-        for name, value in (("preference_temperature", preference_temperature), ("deadline", deadline)):
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"{name} must be a finite number > 0, got {value}")
-        if batch_deadline is not None and not batch_deadline > 0:
-            raise ConfigError(f"batch_deadline must be > 0 seconds or None, got {batch_deadline}")
-        if not 0.0 <= min_coverage <= 1.0:
-            raise ConfigError(f"min_coverage must be in [0, 1], got {min_coverage}")
+        check_int("repeats", repeats, least=1)
+        check_int("max_concurrency", max_concurrency, least=1)
+        check_int("seed", seed, least=0)
+        check_number("preference_temperature", preference_temperature, above=0)
+        check_number("deadline", deadline, above=0)
+        if batch_deadline is not None:
+            check_number("batch_deadline", batch_deadline, above=0)
+        check_number("min_coverage", min_coverage, least=0, most=1)
+        if not isinstance(scale, ScoreScale | None):
+            raise ConfigError(f"scale must be a ScoreScale, got {scale!r}; try ScoreScale.letters(20)")
         if analysis not in get_args(Analysis):
             raise ConfigError(f"analysis must be one of {', '.join(get_args(Analysis))}, got {analysis!r}")
         self.backend, self.scale = backend, scale or ScoreScale.letters()
@@ -105,7 +106,7 @@ class Verifier:
         self._questions = Questions(
             load(criteria), self.scale, repeats, analysis == "sampled", tuple(exemplars), seed, backend.sees_data
         )
-        self._slots: asyncio.Semaphore | None = None
+        self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     @property
     def name(self) -> str:
@@ -172,13 +173,15 @@ class Verifier:
 
     async def _score_many(self, pairs: Sequence[tuple[str, Candidate]], criteria: Criteria | None) -> list[Score]:
         questions = self._questions if criteria is None else replace(self._questions, criteria=load(criteria))
-        plans = [questions.single("pointwise", _checked(task), candidate) for task, candidate in pairs]
+        plans = [
+            questions.single("pointwise", check_text("task", task), _checked(candidate)) for task, candidate in pairs
+        ]
         return self._scores(plans, await self._ask(plans), _weights(questions))
 
     async def _track_many(
         self, episodes: Sequence[tuple[str, Sequence[str | Step]]], every: int
     ) -> list[ProgressCurve]:
-        shown = [(_checked(task), Trajectory.of(steps).steps) for task, steps in episodes]
+        shown = [(check_text("task", task), Trajectory.of(steps).steps) for task, steps in episodes]
         asked = [checkpoints(len(steps), every) for _, steps in shown]
         plans = [
             self._questions.single("progress", task, Trajectory(steps[: last + 1]))
@@ -192,7 +195,10 @@ class Verifier:
         ]
 
     async def _compare_many(self, triples: Sequence[tuple[str, Candidate, Candidate]]) -> list[PairScore]:
-        plans = [self._questions.pair(_checked(task), first, second) for task, first, second in triples]
+        plans = [
+            self._questions.pair(check_text("task", task), _checked(first), _checked(second))
+            for task, first, second in triples
+        ]
         answers = await self._ask(plans)
         bill, weights, temperature = _Bill(answers), _weights(self._questions), self.preference_temperature
         return [
@@ -201,10 +207,12 @@ class Verifier:
         ]
 
     async def _ask(self, plans: Sequence[Plan]) -> Answers:
-        if self._slots is None:
-            self._slots = asyncio.Semaphore(self.max_concurrency)
+        loop = asyncio.get_running_loop()
+        # A semaphore belongs to its event loop, and a forked process has another one.
+        if self._slots is None or self._slots[0] is not loop:
+            self._slots = loop, asyncio.Semaphore(self.max_concurrency)
         requests = [one for plan in plans for repeats in plan.values() for one in repeats if isinstance(one, Request)]
-        return await ask(self.backend, requests, Limits(self._slots, self.deadline, self.batch_deadline))
+        return await ask(self.backend, requests, Limits(self._slots[1], self.deadline, self.batch_deadline))
 
     def _scores(self, plans: Sequence[Plan], answers: Answers, weights: Mapping[str, float]) -> list[Score]:
         bill = _Bill(answers)
@@ -242,7 +250,6 @@ class Verifier:
         return PairReading(slot_b, slot_a, swapped) if swapped else PairReading(slot_a, slot_b, swapped)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A semaphore belongs to the event loop of its process.
         return {**self.__dict__, "_slots": None}
 
 
@@ -261,12 +268,7 @@ def _weights(questions: Questions) -> dict[str, float]:
     return {criterion.name: criterion.weight for criterion in questions.criteria}
 
 
-def _checked(task: str) -> str:
-    if not task.strip():
-        raise ConfigError("the task is empty; the judge must know what was asked")
-    return task
-
-
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+def _checked(candidate: Candidate) -> Candidate:
+    if not isinstance(candidate, str | Trajectory):
+        raise ConfigError(f"a candidate must be a str or a Trajectory, got {type(candidate).__name__}")
+    return candidate

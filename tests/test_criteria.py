@@ -35,7 +35,7 @@ def test_markdown_and_toml_files_say_the_same(tmp_path):
         ({"A": {"description": "x", "wieght": 2}}, r"\{description, weight\}"),
         ({"A": {"description": "x", "weight": 0}}, "must be a finite number > 0, got 0"),
         ({"A": {"description": "x", "weight": "much"}}, "must be a number, got 'much'"),
-        ({"A": " "}, "needs a name and a description"),
+        ({"A": " "}, "description of criterion 'A' must be a text that is not empty"),
         ([Criterion("A", "x"), Criterion("A", "y")], "different names"),
     ],
 )

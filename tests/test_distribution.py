@@ -60,7 +60,7 @@ def test_mass_off_the_scale_makes_it_unscored():
 
 def test_coverage_floor_is_what_the_caller_says():
     assert read(logs(The=0.9, T=0.02), min_coverage=0.01).mean == 1.0
-    with pytest.raises(ConfigError, match=r"min_coverage must be in \[0, 1\], got 2"):
+    with pytest.raises(ConfigError, match="min_coverage must be a finite number >= 0 and <= 1, got 2"):
         read(logs(T=0.5), min_coverage=2)
 
 

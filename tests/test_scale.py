@@ -22,7 +22,7 @@ def test_what_merely_begins_with_a_letter_is_no_level(token):
 
 @pytest.mark.parametrize("granularity", [40, 1, 0, -3, 2.5, True])
 def test_granularity_outside_2_to_26_is_refused(granularity):
-    with pytest.raises(ConfigError, match=r"granularity must be in \[2, 26\], got"):
+    with pytest.raises(ConfigError, match=r"granularity must be an integer in \[2, 26\], got"):
         ScoreScale.letters(granularity)
 
 
@@ -35,5 +35,6 @@ def test_coarsening_merges_equal_runs_of_levels():
 
 
 def test_levels_that_cannot_be_told_apart_are_refused():
-    with pytest.raises(ConfigError, match="distinct"):
-        ScoreScale(("a", "A"))
+    for levels in (("a", "A"), ("A", " A"), ("B", ">A", "A"), ("A", "")):
+        with pytest.raises(ConfigError, match="distinct"):
+            ScoreScale(levels)

@@ -104,7 +104,7 @@ def test_bad_arrays_are_refused(env, progress, message):
         ({"weight": -1.0}, "weight must be a finite number >= 0, got -1"),
         ({"form": "step_cost", "env_reward": "minus_one_zero"}, "step_cost takes env rewards of 0 and 1"),
         ({"env_reward": "dense"}, "env_reward must be one of zero_one, minus_one_zero, got 'dense'"),
-        ({"gamma": 0.0}, r"gamma must be in \(0, 1\], got 0"),
+        ({"gamma": 0.0}, "gamma must be a finite number > 0 and <= 1, got 0"),
     ],
 )
 def test_bad_fields_are_refused(fields, message):

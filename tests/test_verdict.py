@@ -92,6 +92,12 @@ def test_a_tag_in_the_middle_of_reasoning_that_never_ended_is_unscored():
         mean(reply("Perhaps <score>", level("T"), "</score>", content="", reasoning="x", finish_reason="length"))
 
 
+@pytest.mark.parametrize("content", ["I refuse.", "<score>A</score>"])
+def test_text_and_tokens_that_disagree_are_unscored(content):
+    with pytest.raises(Unscorable, match="disagree"):
+        mean(reply("<score>", level("T"), "</score>", content=content))
+
+
 @pytest.mark.parametrize("end", ["</think>", "</thinking>"])
 def test_a_thought_whose_beginning_the_template_wrote_does_not_count(end):
     with pytest.raises(Unscorable, match="no complete"):

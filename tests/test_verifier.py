@@ -1,6 +1,7 @@
 """The verifier over the simulated judge, whose true answers are known."""
 
 import asyncio
+import os
 import pickle
 
 import numpy as np
@@ -167,6 +168,39 @@ def test_failures_are_unscored_with_their_reason(error, status, reason):
     assert np.isnan(curve.values).all() and not curve.scored.any() and curve.voc is None
 
 
+@pytest.mark.parametrize("error", [KeyError("x"), OSError("gone"), TypeError("tokens")])
+def test_what_goes_wrong_with_one_request_leaves_that_one_unscored(error):
+    score = Verifier(Broken(error)).score("t", "c")
+    assert (score.value, score.status) == (None, "error")
+    assert type(error).__name__ in score.reason
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_an_exit_inside_a_judge_is_an_error_and_not_the_end_of_all_judging(error):
+    def quits(request):
+        raise error
+
+    with pytest.raises(BackendError, match=type(error).__name__):
+        Verifier(Simulated(quits)).score("t", "c")
+    assert Verifier(Simulated(quality)).score("t", "good").value == pytest.approx(0.8)
+
+
+def test_a_synchronous_call_from_inside_a_judge_is_refused_instead_of_waiting_for_itself():
+    inner = Verifier(Simulated(quality))
+    with pytest.raises(ConfigError, match="would wait for itself"):
+        Verifier(Simulated(lambda request: inner.score("t", request.text).value)).score("t", "good")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_used_verifier_works_in_a_forked_process():
+    verifier = Verifier(Counting(), max_concurrency=1)
+    verifier.score_many([("t", f"good {n}") for n in range(5)])
+    child = os.fork()
+    if child == 0:
+        os._exit(round(10 * verifier.score("t", "good").value))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
+
+
 def test_a_backend_that_cannot_serve_stops_everything():
     with pytest.raises(BackendError, match="no such model"):
         Verifier(Broken(BackendError("no such model"))).score("t", "c")
@@ -258,9 +292,15 @@ def test_bad_settings_are_refused(options, message):
 
 def test_bad_calls_are_refused():
     verifier = Verifier(Simulated(quality), scale=ScoreScale.digits())
-    with pytest.raises(ConfigError, match="task is empty"):
+    with pytest.raises(ConfigError, match="task must be a text that is not empty"):
         verifier.score(" ", "c")
     with pytest.raises(ConfigError, match="at least 1 step, got 0"):
         verifier.track("t", [])
+    for steps in ("abc", Trajectory.of(["a"]), [1], None):
+        with pytest.raises(ConfigError, match="must be a"):
+            verifier.track("t", steps)
+    for pair in (("t", None), ("t", 3), (None, "c")):
+        with pytest.raises(ConfigError, match="must be a"):
+            verifier.score(*pair)
     with pytest.raises(ConfigError, match="every must be at least 1"):
         verifier.track("t", ["a"], every=0)

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from rl_reward.experiments.additions.policy import POLICY, character_tokenizer, fresh_model, load_policy, write_workings
-from rl_reward.experiments.additions.task import correct, noisy_working, problems
+from rl_reward import Verifier
+from rl_reward.evaluation.agreement import auroc, pair_counts
+from rl_reward.experiments.additions.policy import (
+    MAX_NEW_TOKENS,
+    POLICY,
+    character_tokenizer,
+    fresh_model,
+    load_policy,
+)
+from rl_reward.experiments.additions.standin import GRADES, STAND_IN, StandIn, encode, laid_out
+from rl_reward.experiments.additions.task import Addition, Split, correct, noisy_working, problems, read_working
+from rl_reward.experiments.generation import completions
+from rl_reward.experiments.grpo import GrpoArm, GrpoConfig, run
 
-PRETRAINING_STEPS, BATCH, LEARNING_RATE = 600, 128, 1e-3
+LEARNING_RATE = 1e-3
+PRETRAINING_STEPS, BATCH = 600, 128
+LABELLED, STAND_IN_STEPS, STAND_IN_BATCH = 3000, 700, 64
+TEMPERATURES = (0.7, 1.0, 1.3)
+LATER_STAGES = {"middle": 50, "late": 150}
 
 
 def build_policy() -> None:
@@ -30,25 +49,119 @@ def build_policy() -> None:
         labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
         labels[:, : len(drawn[0].prompt)] = -100
         loss = model(**batch, labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        decay.step()
+        descend(loss, optimizer, decay)
         if step % 100 == 99:
             print(f"pretraining step {step + 1}/{PRETRAINING_STEPS}: loss {loss.item():.3f}", flush=True)
-    model.to(torch.bfloat16).save_pretrained(POLICY)
-    tokenizer.save_pretrained(POLICY)
+    save(model, tokenizer, POLICY)
+    for name, temperature in (("greedy", None), ("sampled", 1.0)):
+        workings = written("evaluation", len(problems("evaluation")), temperature)
+        right = [correct(working, Addition.parse(prompt).answer) for prompt, working in workings]
+        print(f"exact answers, {name}: {np.mean(right):.1%}")
 
 
-def exact_answers(temperature: float | None = None) -> float:
-    """Return the share of evaluation problems the shipped policy answers right."""
-    model, tokenizer = load_policy()
-    held_out = problems("evaluation")
-    workings = write_workings(model, tokenizer, [problem.prompt for problem in held_out], temperature)
-    return float(np.mean([correct(w, problem.answer) for w, problem in zip(workings, held_out, strict=True)]))
+def build_stand_in() -> None:
+    """Train the stand-in verifier on labelled workings of the policy."""
+    torch.manual_seed(1)
+    rng = np.random.default_rng(1)
+    tokenizer = character_tokenizer(GRADES)
+    model = fresh_model(tokenizer)
+    workings = [working for temperature in TEMPERATURES for working in written("verifier", LABELLED // 3, temperature)]
+    ids_NL, mask_NL = encode(tokenizer, [laid_out(prompt, working) for prompt, working in workings])
+    labels_NL = step_labels(tokenizer, ids_NL, workings)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.1)
+    decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STAND_IN_STEPS)
+    for step in range(STAND_IN_STEPS):
+        rows = torch.from_numpy(rng.choice(len(workings), size=STAND_IN_BATCH, replace=False))
+        logits = model(input_ids=ids_NL[rows], attention_mask=mask_NL[rows]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels_NL[rows].flatten())
+        descend(loss, optimizer, decay)
+        if step % 100 == 99:
+            print(f"stand-in step {step + 1}/{STAND_IN_STEPS}: loss {loss.item():.3f}", flush=True)
+    save(model, tokenizer, STAND_IN)
 
 
-STAGES = {"policy": build_policy}
+def written(split: Split, count: int, temperature: float | None, policy: Any = None) -> list[tuple[str, str]]:
+    """Return `count` (prompt, working) pairs of the policy on problems of `split`, from the first on and around."""
+    members = problems(split)
+    prompts = [members[i % len(members)].prompt for i in range(count)]
+    model, tokenizer = load_policy() if policy is None else policy
+    workings = completions(model, tokenizer, prompts, max_new_tokens=MAX_NEW_TOKENS, temperature=temperature)
+    return list(zip(prompts, workings, strict=True))
+
+
+def step_labels(tokenizer: Any, ids_NL: torch.Tensor, workings: list[tuple[str, str]]) -> torch.Tensor:
+    """Return the grade after each number, int [N, L]: how many of the numbers so far are right; -100 elsewhere."""
+    grades = tokenizer.convert_tokens_to_ids(list(GRADES))
+    ends = tokenizer.convert_tokens_to_ids([";", "#", tokenizer.eos_token])
+    labels_NL = torch.full_like(ids_NL, -100)
+    for (prompt, working), ids_L, labels_L in zip(workings, ids_NL, labels_NL, strict=True):
+        numbers = read_working(working)
+        if numbers is None:
+            labels_L[-1] = grades[0]
+            continue
+        so_far = np.cumsum(np.equal(numbers, Addition.parse(prompt).numbers))
+        for end, count in zip(ends, so_far, strict=True):
+            labels_L[ids_L == end] = grades[count]
+    return labels_NL
+
+
+def report() -> None:
+    """Measure the stand-in on held-out workings of early, middle and late policies of a sparse GRPO run."""
+    judge = Verifier(StandIn(), max_concurrency=1024)
+    stages = {"early": POLICY}
+    for stage, steps in LATER_STAGES.items():
+        stages[stage] = Path(tempfile.mkdtemp())
+        run(GrpoConfig(max_steps=steps, eval_every=steps), GrpoArm("sparse"), 100, stages[stage], lambda done, total: None)
+    found = {stage: agreement(judge, load_policy(folder)) for stage, folder in stages.items()}
+    described = {
+        "labels": "each of the three numbers of a working, right or wrong",
+        "labelled_workings": LABELLED // 3 * 3,
+        "temperatures": TEMPERATURES,
+        "later_stages": {stage: f"sparse GRPO, seed 100, step {steps}" for stage, steps in LATER_STAGES.items()},
+        "held_out": found,
+    }
+    (STAND_IN / "report.json").write_text(json.dumps(described, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+def agreement(judge: Verifier, policy: Any) -> dict[str, float | int | None]:
+    """Return how often the judge puts the right one of two workings of one evaluation problem first."""
+    torch.manual_seed(2)
+    held_out = len(problems("evaluation"))
+    workings = written("evaluation", 8 * held_out, 1.0, policy)
+    scores_MG = np.array([score.value for score in judge.score_many(workings)], dtype=float).reshape(8, held_out).T
+    right = [correct(working, Addition.parse(prompt).answer) for prompt, working in workings]
+    right_MG = np.array(right).reshape(8, held_out).T
+    pairs = [
+        (scores_G[i], scores_G[j])
+        for scores_G, right_G in zip(scores_MG, right_MG, strict=True)
+        for i, j in itertools.product(np.flatnonzero(right_G), np.flatnonzero(~right_G))
+    ]
+    counts = pair_counts(*np.array(pairs).T)
+    return {
+        "right_answers": float(right_MG.mean()),
+        "pairs": counts.scored,
+        "pairwise_accuracy": counts.accuracy_ties_half,
+        "auroc": auroc(scores_MG.ravel(), right_MG.ravel()),
+        "unscored": int(np.isnan(scores_MG).sum()),
+    }
+
+
+def descend(loss: torch.Tensor, optimizer: torch.optim.Optimizer, decay: Any) -> None:
+    """Take one step down `loss`."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    decay.step()
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write model and tokenizer in half the bytes."""
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+STAGES = {"policy": build_policy, "stand-in": build_stand_in, "report": report}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
@@ -56,4 +169,3 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     for stage in parser.parse_args().stages or STAGES:
         STAGES[stage]()
-    print(f"exact answers: {exact_answers():.1%} greedy, {exact_answers(1.0):.1%} sampled")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rl_reward._checks import check_int, check_number
 from rl_reward.backends.base import Reply, Request, Token
 from rl_reward.errors import ConfigError
 from rl_reward.scale import ScoreScale
@@ -48,7 +49,7 @@ class Simulated:
                 step's `data` holds privileged truth. Asked once per candidate of a pair.
             noise: Standard deviation of the error, >= 0.
             bias: Added to every quality.
-            saturation: Qualities above 1 - saturation cannot be told from 1; in [0, 1).
+            saturation: Qualities above 1 - saturation cannot be told from 1; in [0, .999].
             slot_bias: Added to the candidate in slot A of a pair.
             length_bias: Added per 1,000 characters of the candidate.
             unscored_rate: Share of replies without a verdict, in [0, 1].
@@ -57,11 +58,12 @@ class Simulated:
         Raises:
             ConfigError: A number is outside its range.
         """
-        if noise < 0 or not 0 <= saturation < 1 or not 0 <= unscored_rate <= 1:
-            raise ConfigError(
-                "noise must be >= 0, saturation in [0, 1), unscored_rate in [0, 1]; "
-                f"got {noise}, {saturation}, {unscored_rate}"
-            )
+        check_number("noise", noise, least=0)
+        check_number("saturation", saturation, least=0, most=0.999)
+        check_number("unscored_rate", unscored_rate, least=0, most=1)
+        for name, value in (("bias", bias), ("slot_bias", slot_bias), ("length_bias", length_bias)):
+            check_number(name, value)
+        check_int("seed", seed, least=0)
         self._truth, self._seed = truth, seed
         self._noise, self._bias, self._saturation = noise, bias, saturation
         self._slot_bias, self._length_bias, self._unscored_rate = slot_bias, length_bias, unscored_rate

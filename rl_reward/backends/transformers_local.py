@@ -157,10 +157,17 @@ class TransformersLocal:
         except torch.OutOfMemoryError as error:
             held, new = self._limits.cached_tokens, self._max_batch_tokens
             fix = f"lower max_cached_tokens={held} or max_batch_tokens={new}"
-            _fail(jobs, BackendError(f"{self.name} ran out of memory; {fix}: {error}"))
+            self._fail(jobs, BackendError(f"{self.name} ran out of memory; {fix}: {error}"))
         except Exception as error:  # it belongs to whoever awaits the replies
-            _fail(jobs, error)
+            self._fail(jobs, error)
         self._forget_unless_more_comes()
+
+    def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
+        # A batch that broke off has laid out tokens whose keys and values are missing.
+        if self._loaded is not None:
+            self._loaded.reader.forget()
+        for job in jobs:
+            job.fail(error)
 
     def _forget_unless_more_comes(self) -> None:
         with self._arrival:
@@ -183,8 +190,3 @@ def _title(model: str | Path | PreTrainedModel) -> str:
     if isinstance(model, (str, Path)):
         return Path(model).expanduser().resolve().name
     return Path(str(model.config.name_or_path)).name or type(model).__name__
-
-
-def _fail(jobs: Sequence[Job], error: Exception) -> None:
-    for job in jobs:
-        job.fail(error)

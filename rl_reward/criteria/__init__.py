@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rl_reward._checks import check_number, check_text
 from rl_reward.errors import ConfigError
 
 _HEADING = re.compile(r"^#{1,6}\s+(?P<name>.+?)(?:\s*\(weight\s+(?P<weight>[^)]+)\))?\s*$")
@@ -31,10 +31,9 @@ class Criterion:
 
     def __post_init__(self) -> None:
         """Refuse empty texts and weights that are not positive."""
-        if not self.name.strip() or not self.description.strip():
-            raise ConfigError(f"a criterion needs a name and a description, got {self.name!r}: {self.description!r}")
-        if not (math.isfinite(self.weight) and self.weight > 0):
-            raise ConfigError(f"the weight of criterion {self.name!r} must be a finite number > 0, got {self.weight}")
+        check_text("the name of a criterion", self.name)
+        check_text(f"the description of criterion {self.name!r}", self.description)
+        check_number(f"the weight of criterion {self.name!r}", self.weight, above=0)
 
 
 Criteria = str | Path | Mapping[str, Any] | Sequence["Criterion | str"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -77,8 +78,8 @@ class GrpoArm:
     @property
     def judge_name(self) -> str:
         """Who judges, for results and tables."""
-        named = {"stand-in": "stand-in verifier", "oracle": "oracle (partial credit)"}.get(self.judge, self.judge)
-        return f"{named}, shuffled" if self.shuffled else named
+        name = {"stand-in": "stand-in verifier", "oracle": "oracle (partial credit)"}.get(self.judge, self.judge)
+        return f"shuffled({name})" if self.shuffled else name
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class GrpoConfig:
     """Column with the answer, or a solution with the answer in a box."""
     instruction: str = ""
     """Appended to every problem, which then becomes a user message."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of the policy's chat template, e.g. {enable_thinking: false}."""
     group_size: int = 8
     """G: completions of one problem."""
     prompts_per_step: int = 16
@@ -210,9 +213,8 @@ def run(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable[[
         ConfigError: The arm does not fit the data, or a column, a file or a model is missing.
         BackendError: The judge cannot serve, or too many rows are unscored.
     """
-    from rl_reward.experiments.grpo_training import train
-
-    return train(config, arm, judge_of(config, arm, seed), seed, out, tick)
+    # By name, because that module imports this one and loads all that is heavy.
+    return import_module("rl_reward.experiments.grpo_training").train(config, arm, seed, out, tick)
 
 
 def _backend(judge: str, base_url: str | None) -> Backend:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_reward.adapters.trl import AsyncVerifier, Text, VerifierReward, text_of
+from rl_reward.adapters.trl import Text, VerifierReward, text_of
 from rl_reward.errors import ConfigError, MissingExtraError
-from rl_reward.experiments.grpo import GrpoArm, GrpoConfig
+from rl_reward.experiments.generation import completions
+from rl_reward.experiments.grpo import GrpoArm, GrpoConfig, judge_of
 from rl_reward.experiments.math_data import MathData, load_additions, load_dataset
 from rl_reward.experiments.results import RunResult
 
@@ -17,26 +18,19 @@ try:
     import datasets
     import torch
     import transformers
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
+    from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 except ImportError as error:
     raise MissingExtraError("trl", "trl") from error
 
 
-def train(
-    config: GrpoConfig,
-    arm: GrpoArm,
-    judge: AsyncVerifier,
-    seed: int,
-    out: Path,
-    tick: Callable[[int, int], None],
-) -> RunResult:
+def train(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable[[int, int], None]) -> RunResult:
     """Train one policy and return its curve (see `rl_reward.experiments.grpo.run`)."""
     began = time.perf_counter()
-    _be_quiet()
+    be_quiet()
     torch.set_num_threads(config.threads)
     data = load_data(config)
-    trainer = build_trainer(config, arm, judge, data, seed, out)
+    trainer = build_trainer(config, arm, data, seed, out)
     examiner = Examiner(config, data, trainer.processing_class, tick)
     trainer.add_callback(examiner)
     trainer.train()
@@ -79,38 +73,36 @@ def load_data(config: GrpoConfig) -> MathData:
     )
 
 
-def build_trainer(
-    config: GrpoConfig, arm: GrpoArm, judge: AsyncVerifier, data: MathData, seed: int, out: Path
-) -> GRPOTrainer:
+def build_trainer(config: GrpoConfig, arm: GrpoArm, data: MathData, seed: int, out: Path) -> GRPOTrainer:
     """Return the trainer of r_i = r_correct + r_format + beta * r_reasoning, before its first step."""
 
-    def correct(completions: Sequence[Text], answer: Sequence[str], **_: Any) -> list[float]:
+    def correct(completions: Sequence[Text], answer: Sequence[str], **columns: Any) -> list[float]:
         return [float(data.correct(text_of(c), a)) for c, a in zip(completions, answer, strict=True)]
 
-    def well_formed(completions: Sequence[Text], **_: Any) -> list[float]:
+    def well_formed(completions: Sequence[Text], **columns: Any) -> list[float]:
         return [float(data.well_formed(text_of(c))) for c in completions]
 
     reward = VerifierReward(
-        judge,
+        judge_of(config, arm, seed),
         weight=arm.weight,
         group_size=config.group_size,
         min_spread=config.judge.min_spread,
         max_unscored=config.judge.max_unscored,
         name="judge",
     )
-    model, tokenizer = _policy(config)
+    model, tokenizer = policy_of(config)
     trainer = GRPOTrainer(
         model=model,
         processing_class=tokenizer,
         reward_funcs=[correct, well_formed, reward],
-        args=_arguments(config, seed, out),
+        args=arguments(config, seed, out),
         train_dataset=datasets.Dataset.from_list([dict(row) for row in data.train]),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def _arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
+def arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
     """Return TRL's own config; `config.trainer` wins."""
     ours: dict[str, Any] = dict(
         output_dir=str(out),
@@ -124,6 +116,7 @@ def _arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
         beta=config.kl,
         temperature=config.temperature,
         max_completion_length=config.max_completion_length,
+        chat_template_kwargs=dict(config.chat_template_kwargs),
         scale_rewards=config.scale_rewards,
         reward_weights=[1.0, config.format_weight, 1.0],
         use_cpu=config.use_cpu,
@@ -139,7 +132,7 @@ def _arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
     return GRPOConfig(**{**ours, **config.trainer})
 
 
-def _policy(config: GrpoConfig) -> tuple[Any, Any]:
+def policy_of(config: GrpoConfig) -> tuple[Any, Any]:
     """Return the model and its tokenizer; a name is left to TRL to load, which knows `model_init_kwargs`."""
     if config.model == "additions":
         from rl_reward.experiments.additions.policy import load_policy
@@ -175,47 +168,32 @@ class Examiner(TrainerCallback):
 
     def _examine(self, step: int, model: Any) -> None:
         began = time.perf_counter()
-        training = model.training
-        model.eval()
-        right = 0
-        for start in range(0, len(self.data.held_out), self.config.eval_batch):
-            rows = self.data.held_out[start : start + self.config.eval_batch]
-            completions = self._answers(model, [row["prompt"] for row in rows])
-            right += sum(self.data.correct(c, row["answer"]) for c, row in zip(completions, rows, strict=True))
-        model.train(training)
         self.steps.append(step)
-        self.accuracy.append(right / len(self.data.held_out))
+        self.accuracy.append(accuracy(model, self.tokenizer, self.data, self.config))
         self.seconds += time.perf_counter() - began
 
-    def _answers(self, model: Any, prompts: Sequence[Text]) -> list[str]:
-        batch = encode(self.tokenizer, prompts).to(model.device)
-        greedy = dict(do_sample=False, temperature=None, top_p=None, top_k=None)
-        with torch.inference_mode():
-            written_NT = model.generate(**batch, **greedy, max_new_tokens=self.config.max_completion_length)
-        prompt_length = batch["input_ids"].shape[1]
-        return self.tokenizer.batch_decode(written_NT[:, prompt_length:], skip_special_tokens=True)
+
+def accuracy(model: Any, tokenizer: Any, data: MathData, config: GrpoConfig) -> float:
+    """Return the share of held-out problems that `model` answers right, greedily."""
+    training = model.training
+    model.eval()
+    right = 0
+    for start in range(0, len(data.held_out), config.eval_batch):
+        rows = data.held_out[start : start + config.eval_batch]
+        prompts = [row["prompt"] for row in rows]
+        written = completions(
+            model,
+            tokenizer,
+            prompts,
+            max_new_tokens=config.max_completion_length,
+            chat_template_kwargs=config.chat_template_kwargs,
+        )
+        right += sum(data.correct(w, row["answer"]) for w, row in zip(written, rows, strict=True))
+    model.train(training)
+    return right / len(data.held_out)
 
 
-def encode(tokenizer: Any, prompts: Sequence[Text]) -> Any:
-    """Return the prompts as a batch padded on the left; messages go through the chat template."""
-    texts = [
-        prompt
-        if isinstance(prompt, str)
-        else tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-        for prompt in prompts
-    ]
-    plain = isinstance(prompts[0], str)
-    return tokenizer(
-        texts,
-        padding=True,
-        padding_side="left",
-        add_special_tokens=plain,  # a chat template writes its own
-        return_token_type_ids=False,
-        return_tensors="pt",
-    )
-
-
-def _be_quiet() -> None:
+def be_quiet() -> None:
     """Leave the terminal to the caller's progress bars."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -47,7 +47,7 @@ def test_its_name_shows_what_it_is():
 
 
 def test_bad_numbers_are_refused():
-    with pytest.raises(ConfigError, match="noise must be >= 0"):
+    with pytest.raises(ConfigError, match="noise must be a finite number >= 0, got -1"):
         Simulated(lambda r: 0.5, noise=-1)
     with pytest.raises(ConfigError, match=r"must be in \[0, 1\], got 7"):
         judged(Simulated(lambda r: 7))

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import CHAT_TEMPLATE, save_tiny, save_tiny_gguf, tiny_model, tiny_tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from rl_reward import BackendError, ConfigError, ScoreScale, Unscorable, Verifier
 from rl_reward.backends import TransformersLocal
 from rl_reward.backends.base import Message, Request
+from rl_reward.backends.local.loading import locate
 from rl_reward.verdict import read_score
 
 LETTERS = ScoreScale.letters(20)
@@ -65,6 +67,7 @@ def test_the_stream_holds_tag_level_tag_and_what_else_was_likely():
     assert (opening.text, opening.logprob, closing.text) == ("<score>", None, "</score>")
     assert reply.content == f"<score>{level.text}</score>"
     assert LETTERS.index(level.text) is not None
+    assert level.logprob == dict(level.alternatives)[level.text]
     logprobs = [logprob for _, logprob in level.alternatives]
     assert logprobs == sorted(logprobs, reverse=True)
     assert sum(LETTERS.index(text) is None for text, _ in level.alternatives) == 5
@@ -151,6 +154,12 @@ def test_an_analysis_is_drawn_by_its_draw_and_ends_in_the_tag():
     assert zero.endswith("</score>") and not zero.startswith("<score>")
 
 
+def test_a_low_temperature_makes_every_draw_the_same():
+    backend = local(max_analysis_tokens=12, temperature=1e-6)
+    zero, one = ask(backend, request(sampled=True, draw=0), request(sampled=True, draw=1))
+    assert zero.content == one.content
+
+
 def test_a_sampled_score_is_read_behind_the_analysis():
     (reply,) = ask(local(max_analysis_tokens=12), request(sampled=True, draw=3))
     analysis = reply.content[: reply.content.index("<score>")]
@@ -208,6 +217,14 @@ def test_a_chat_model_reads_its_template():
     assert np.exp(level["K"]) == pytest.approx(probs[tokenizer.convert_tokens_to_ids("K")], abs=1e-5)
 
 
+@pytest.mark.parametrize(("chat_template", "opened"), [(None, True), (CHAT_TEMPLATE, False)])
+def test_the_tokenizers_first_token_opens_a_plain_prompt_only(chat_template, opened):
+    tokenizer = tiny_tokenizer(chat_template)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 0)])
+    backend = TransformersLocal(tiny_model(vocabulary=len(tokenizer)), tokenizer=tokenizer)
+    assert (backend._load()._text.encode("the cube")[0] == tokenizer.eos_token_id) == opened
+
+
 def test_an_opened_thinking_block_is_closed_and_a_candidates_is_left_alone():
     thinking = CHAT_TEMPLATE.replace("<|assistant|>{% endif %}", "<|assistant|><think>\n{% endif %}")
     assert prompt_of(local(chat_template=thinking), Message("user", ("x",))).endswith("<think>\n\n</think>\n\n")
@@ -253,6 +270,25 @@ def test_one_bad_request_leaves_the_others_alone():
     assert 0 < scored(fine) < 1
 
 
+def test_after_a_batch_that_broke_off_scores_are_right_again(monkeypatch):
+    monkeypatch.setattr("rl_reward.backends.transformers_local._KEEP_SECONDS", 60.0)
+    backend, (question,) = local(max_batch_tokens=50), questions_about_one_text(1)
+    ask(backend, request())
+    passes = iter([None, torch.OutOfMemoryError("short of memory")])
+    honest = backend._loaded.reader._run
+
+    def breaks_off(step):
+        if (error := next(passes, None)) is not None:
+            raise error
+        return honest(step)
+
+    backend._loaded.reader._run = breaks_off
+    with pytest.raises(BackendError, match="lower max_cached_tokens=16384 or max_batch_tokens=50"):
+        ask(backend, question)
+    assert scored(ask(backend, question)[0]) == pytest.approx(scored(ask(local(), question)[0]), abs=1e-5)
+    asyncio.run(backend.aclose())
+
+
 # Where the model comes from
 
 
@@ -274,6 +310,15 @@ def test_a_gguf_folder_answers_like_the_model_it_was_made_from(tmp_path):
     )
     assert reply.content == same.content == original.content
     assert reply.tokens[1].logprob == pytest.approx(original.tokens[1].logprob, abs=1e-4)
+
+
+def test_one_of_several_gguf_files_is_chosen_by_name(tmp_path):
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).touch()
+    assert locate(tmp_path, "b.gguf").gguf_file == "b.gguf"
+    for name in (None, "c.gguf"):
+        with pytest.raises(ConfigError, match=r"it holds a\.gguf, b\.gguf; pass gguf_file"):
+            TransformersLocal(tmp_path, gguf_file=name)
 
 
 def test_a_missing_model_is_named(tmp_path):

@@ -86,7 +86,7 @@ def test_probe_exits_with_1_where_nothing_is_served(capsys):
         (["score", "t", "", *JUDGE], "the candidate is empty"),
         (["score", "t", *JUDGE], "give TASK and CANDIDATE"),
         (["score", "t", "c", "--backend", "gpt"], "--backend must be openai:MODEL, local:PATH or simulated, got 'gpt'"),
-        (["score", "t", "c", *JUDGE, "--granularity", "40"], "granularity must be in [2, 26], got 40"),
+        (["score", "t", "c", *JUDGE, "--granularity", "40"], "granularity must be an integer in [2, 26], got 40"),
         (["score", "t", "c", *JUDGE, "--repeats", "0"], "repeats must be an integer of at least 1, got 0"),
         (["score", "t", "c", *JUDGE, "--criteria", "maths"], "did you mean 'math'"),
         (["score", "t", "c", *JUDGE, "--out", "no/such/folder/x.json"], "cannot write 'no/such/folder/x.json'"),

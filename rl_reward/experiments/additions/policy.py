@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,13 @@ except ImportError as error:
 POLICY = Path(__file__).parent / "policy"
 """The folder of the pretrained policy, as `from_pretrained` reads it."""
 
-VERDICTS = ("n", "y")
-"""The two tokens only the stand-in verifier writes: wrong, right."""
-
 MAX_NEW_TOKENS = 12
 """A working has at most 9 characters and an end."""
 
 
-def character_tokenizer() -> PreTrainedTokenizerFast:
-    """Return the tokenizer of policy and stand-in: one token a character, and what it does not know is `<unk>`."""
-    vocabulary = ["<pad>", "<eos>", "<unk>", *ALPHABET, *VERDICTS]
+def character_tokenizer(letters: str = "") -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token for each character of problems and workings, and for each of `letters`."""
+    vocabulary = ["<pad>", "<eos>", "<unk>", *ALPHABET, *letters]
     tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(vocabulary)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -60,19 +56,3 @@ def load_policy(folder: Path = POLICY) -> tuple[LlamaForCausalLM, PreTrainedToke
     model: Any = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(folder)
     return model, tokenizer
-
-
-def write_workings(
-    model: Any, tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str], temperature: float | None = None
-) -> list[str]:
-    """Return what `model` writes for each prompt: greedily, or sampled at `temperature` with torch's global seed.
-
-    All prompts have the same length, so no padding stands between a prompt and its working.
-    """
-    batch: Any = tokenizer(list(prompts), return_tensors="pt", return_token_type_ids=False)
-    sampling: dict[str, Any] = {"do_sample": False} if temperature is None else dict(temperature=temperature, top_k=0)
-    if temperature is not None:
-        sampling["do_sample"] = True
-    with torch.no_grad():
-        written_NT = model.generate(**batch, max_new_tokens=MAX_NEW_TOKENS, **sampling)
-    return tokenizer.batch_decode(written_NT[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)

@@ -70,3 +70,8 @@ def test_groups_keep_neighbours_together_within_the_limit():
 def test_a_sequence_longer_than_the_limit_is_a_group_of_its_own():
     found = list(groups([[1] * 50, [2, 3], [2, 4]], growth=[0, 0, 0], limit=10))
     assert [group.members for group in found] == [(0,), (1, 2)]
+
+
+def test_groups_leave_room_for_growth():
+    assert [g.tokens for g in groups([[1, 2], [1, 3]], growth=[5, 5], limit=13)] == [13]
+    assert [g.tokens for g in groups([[1, 2], [1, 3]], growth=[5, 5], limit=12)] == [7, 7]

@@ -1,0 +1,66 @@
+"""Checks at the public edge: one line with the name, the limit and the value that was given."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+from rl_reward.errors import ConfigError
+
+
+def check_number(
+    name: str, value: object, *, least: float | None = None, above: float | None = None, most: float | None = None
+) -> float:
+    """Return `value` as a float.
+
+    Args:
+        name: Name of the value, for the message.
+        value: What the caller gave; a bool is no number.
+        least: Smallest value that is allowed.
+        above: Bound that must be exceeded.
+        most: Largest value that is allowed.
+
+    Raises:
+        ConfigError: It is no finite number, or outside its limits.
+    """
+    limits = {">=": least, ">": above, "<=": most}
+    told = " and ".join(f"{sign} {limit:g}" for sign, limit in limits.items() if limit is not None)
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    number = float(value) if is_number else math.nan  # pyright: ignore[reportArgumentType]
+    low = -math.inf if least is None else least
+    high = math.inf if most is None else most
+    if not (math.isfinite(number) and low <= number <= high and (above is None or number > above)):
+        raise ConfigError(f"{name} must be a finite number{' ' if told else ''}{told}, got {_shown(value)}")
+    return number
+
+
+def check_int(name: str, value: object, *, least: int | None = None, most: int | None = None) -> int:
+    """Return `value` as an int; a bool or a float is none.
+
+    Raises:
+        ConfigError: It is no integer, or outside its limits.
+    """
+    fits = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    number = int(value) if fits else 0  # pyright: ignore[reportArgumentType]
+    if not fits or (least is not None and number < least) or (most is not None and number > most):
+        bounds = f" of at least {least}" if least is not None else ""
+        bounds += f" and at most {most}" if most is not None else ""
+        raise ConfigError(f"{name} must be an integer{bounds}, got {_shown(value)}")
+    return number
+
+
+def check_text(name: str, value: object) -> str:
+    """Return `value`, a text that is not blank.
+
+    Raises:
+        ConfigError: It is no str, or blank.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{name} must be a text that is not empty, got {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    """Return `value` on one short line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
