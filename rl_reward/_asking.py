@@ -21,8 +21,8 @@ class Limits:
 
     slots: asyncio.Semaphore
     """Places for requests in flight."""
-    deadline: float
-    """Seconds for one request once it has a place, its retries included."""
+    deadline: float | None
+    """Seconds for one request once it has a place, its retries included; None: the backend's own."""
     batch_deadline: float | None
     """Seconds for all of them; None: no limit."""
 
@@ -61,8 +61,8 @@ async def _ask_one(backend: Backend, request: Request, limits: Limits) -> Answer
         try:
             async with asyncio.timeout(limits.deadline):
                 reply = await backend.reply(request)
-        except TimeoutError:
-            return Unread("timeout", f"no reply within the deadline of {limits.deadline:g} s")
+        except TimeoutError as error:
+            return Unread("timeout", str(error) or f"no reply within the deadline of {limits.deadline} s")
         except Unscorable as failure:
             return Unread("error", str(failure))
         except RlRewardError:

@@ -58,7 +58,7 @@ class Verifier:
         allow_text: bool = False,
         preference_temperature: float = 1.0,
         max_concurrency: int = 50,
-        deadline: float = 60.0,
+        deadline: float | None = None,
         batch_deadline: float | None = None,
         seed: int = 0,
     ) -> None:
@@ -77,7 +77,8 @@ class Verifier:
             allow_text: Accept the literal level where no distribution can be read (status "text").
             preference_temperature: Divisor in the Bradley-Terry preference, > 0.
             max_concurrency: Requests in flight at once, >= 1.
-            deadline: Seconds for one request, its retries included, waiting for a free place not.
+            deadline: Seconds for one request, its retries included, waiting for a free place not. None: the backend's
+                own (60 s over HTTP; a local model has none, since loading it and large batches take their time).
             batch_deadline: Seconds for one whole call of a method; None: no limit.
             seed: Seed of the order of exemplars.
 
@@ -88,9 +89,9 @@ class Verifier:
         check_int("max_concurrency", max_concurrency, least=1)
         check_int("seed", seed, least=0)
         check_number("preference_temperature", preference_temperature, above=0)
-        check_number("deadline", deadline, above=0)
-        if batch_deadline is not None:
-            check_number("batch_deadline", batch_deadline, above=0)
+        for name, seconds in (("deadline", deadline), ("batch_deadline", batch_deadline)):
+            if seconds is not None:
+                check_number(name, seconds, above=0)
         check_number("min_coverage", min_coverage, least=0, most=1)
         if not isinstance(scale, ScoreScale | None):
             raise ConfigError(f"scale must be a ScoreScale, got {scale!r}; try ScoreScale.letters(20)")

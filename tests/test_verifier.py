@@ -156,7 +156,7 @@ def test_requests_in_flight_are_bounded():
     ("error", "status", "reason"),
     [
         (5.0, "timeout", "deadline of 0.05 s"),
-        (TimeoutError(), "timeout", "deadline"),
+        (TimeoutError("no answer within 9 s"), "timeout", "no answer within 9 s"),
         (Unscorable("HTTP 429 five times"), "error", "HTTP 429 five times"),
     ],
 )

@@ -80,6 +80,16 @@ def save_tiny(folder: Path, kind: str = "llama", chat_template: str | None = Non
     return folder
 
 
+def save_small(folder: Path) -> Path:
+    """Write a LLaMA of 5 M random weights, large enough to time, and its tokenizer into `folder`."""
+    tokenizer = tiny_tokenizer()
+    sizes = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 8}
+    config = transformers.LlamaConfig(vocab_size=len(tokenizer), bos_token_id=None, eos_token_id=0, **sizes)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def save_tiny_gguf(file: Path) -> Path:
     """Write the tiny LLaMA and its tokenizer into one GGUF file."""
     tokenizer = tiny_tokenizer()

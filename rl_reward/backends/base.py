@@ -162,5 +162,5 @@ def _content(part: str | Image) -> bytes:
         return b"text" + part.encode("utf-8", "surrogatepass")
     try:
         return b"image" + part.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the image {str(part)!r}: {error.strerror}; check the path") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the image {str(part)!r}: {error}; check the path") from error

@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import sqlite3
 from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rl_reward._checks import check_int
 from rl_reward.backends.base import Backend, Reply, Request, Token
+from rl_reward.backends.per_loop import PerLoop
+from rl_reward.backends.untrusted import MISSHAPEN, string
 from rl_reward.backends.wrapper import Wrapper
 from rl_reward.errors import ConfigError
 from rl_reward.types import Usage
 
-_SCHEMA = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = OFF;
-CREATE TABLE IF NOT EXISTS replies (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, reply TEXT);
-"""
+_TABLE = "replies (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, reply TEXT)"
+# Losing the last answers in a power cut costs a few calls; a disk sync per answer costs more.
+_SETUP = f"PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; CREATE TABLE IF NOT EXISTS {_TABLE};"
+_TABLES = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 
 
 class Cached(Wrapper):
@@ -51,15 +56,13 @@ class Cached(Wrapper):
             ConfigError: The limit is too low, the file is no cache, or the backend has no identity.
         """
         super().__init__(backend)
-        if max_entries < 1:
-            raise ConfigError(f"max_entries must be >= 1, got {max_entries}")
         self._own_identity = identity
         if path is not None and self.identity is None:
             raise ConfigError(f"{self.name} does not say which model it is; give identity=... to keep answers on disk")
-        self._max_entries = max_entries
+        self._max_entries = check_int("max_entries", max_entries, least=1)
         self._memory: OrderedDict[str, Reply] = OrderedDict()
-        self._flights: dict[str, _Flight] = {}
-        self._disk = None if path is None else _Disk(Path(path), max_entries)
+        self._flights = PerLoop(dict[str, _Flight])
+        self._disk = None if path is None else _Disk(Path(path), self._max_entries)
 
     @property
     def identity(self) -> str | None:
@@ -70,12 +73,7 @@ class Cached(Wrapper):
         """Answer one request; see `Backend.reply`."""
         key = hashlib.sha256(f"{self.identity or self.name}\0{request.key}".encode()).hexdigest()
         kept = self._kept(key)
-        if kept is not None:
-            return kept
-        flight = self._flights.get(key)
-        if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.ensure_future(self._fetch(key, request)))
-        return await self._wait(key, flight)
+        return kept if kept is not None else await self._join(key, request)
 
     async def aclose(self) -> None:
         """Close the file and the backend."""
@@ -84,10 +82,14 @@ class Cached(Wrapper):
         await super().aclose()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memory": OrderedDict(), "_flights": {}}
+        return {**self.__dict__, "_memory": OrderedDict()}
 
-    async def _wait(self, key: str, flight: _Flight) -> Reply:
-        """Return the answer; when the last who waits for it gives up, the question is withdrawn."""
+    async def _join(self, key: str, request: Request) -> Reply:
+        """Wait for the answer with all who asked the same; when the last gives up, the question is withdrawn."""
+        flights = self._flights.get()
+        if key not in flights:
+            flights[key] = _Flight(asyncio.ensure_future(self._fetch(key, request)))
+        flight = flights[key]
         flight.waiting += 1
         try:
             reply = await asyncio.shield(flight.task)
@@ -95,7 +97,7 @@ class Cached(Wrapper):
             flight.waiting -= 1
             if not flight.waiting:
                 flight.task.cancel()
-                del self._flights[key]
+                del flights[key]
         if flight.paid:
             return replace(reply, usage=Usage())
         flight.paid = True
@@ -133,53 +135,70 @@ class _Flight:
 
 
 class _Disk:
-    """The replies in one SQLite file, opened again after pickling: connections cross no processes."""
+    """The replies in one SQLite file, opened by each process for itself: no connection survives a fork."""
 
     def __init__(self, path: Path, max_entries: int) -> None:
         self.path, self._max_entries = path, max_entries
-        self._connection: sqlite3.Connection | None = None
-        self._open()
+        # By process. One that was inherited is kept and left alone: closing it could hurt the parent's.
+        self._connections: dict[int, sqlite3.Connection] = {}
+        with self._connected() as connection:
+            connection.execute("SELECT 1")
 
     def read(self, key: str) -> Reply | None:
-        row = self._open().execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+        with self._connected() as connection:
+            row = connection.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         return None if row is None else _decoded(row[0])
 
     def write(self, key: str, reply: Reply) -> None:
-        with self._open() as connection:
+        with self._connected() as connection:
             connection.execute("INSERT OR REPLACE INTO replies (key, reply) VALUES (?, ?)", (key, _encoded(reply)))
             connection.execute(
                 "DELETE FROM replies WHERE id <= (SELECT max(id) FROM replies) - ?", (self._max_entries,)
             )
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connections.pop(os.getpid(), None)
         if connection is not None:
             connection.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
+        return {**self.__dict__, "_connections": {}}
+
+    @contextmanager
+    def _connected(self) -> Generator[sqlite3.Connection]:
+        """Lend this process's connection for one transaction; raise ConfigError if the file cannot be used."""
+        try:
+            if os.getpid() not in self._connections:
+                self._connections[os.getpid()] = self._open()
+            with self._connections[os.getpid()] as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self.path} cannot be used as a cache ({error}); give another path") from None
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            try:
-                # Used by the event loop's thread, whichever that is; never by two at a time.
-                connection = sqlite3.connect(self.path, timeout=30.0, check_same_thread=False)
-                # Losing the last answers in a power cut costs a few calls; a disk sync per answer costs more.
-                connection.executescript(_SCHEMA)
-            except sqlite3.Error as error:
-                raise ConfigError(f"{self.path} cannot be used as a cache ({error}); give another path") from None
-            self._connection = connection
-        return self._connection
+        # Used by the event loop's thread, whichever that is; never by two at a time.
+        connection = sqlite3.connect(self.path, timeout=30.0, check_same_thread=False)
+        if {sql for (sql,) in connection.execute(_TABLES)} - {f"CREATE TABLE {_TABLE}"}:
+            raise sqlite3.DatabaseError("it holds the tables of another program")
+        connection.executescript(_SETUP)
+        return connection
 
 
 def _encoded(reply: Reply) -> str:
     return json.dumps(asdict(reply), separators=(",", ":"))
 
 
-def _decoded(text: str) -> Reply:
-    fields: dict[str, Any] = json.loads(text)
-    tokens = tuple(
-        Token(token["text"], token["logprob"], tuple((name, logprob) for name, logprob in token["alternatives"]))
-        for token in fields["tokens"]
-    )
-    return Reply(tokens, fields["content"], fields["reasoning"], fields["finish_reason"])
+def _decoded(row: Any) -> Reply | None:
+    """Return the reply that `row` holds, None where it is damaged: the question is asked again."""
+    try:
+        fields = json.loads(row)
+        tokens = tuple(_token(token) for token in fields["tokens"])
+        return Reply(tokens, string(fields["content"]), string(fields["reasoning"]), string(fields["finish_reason"]))
+    except MISSHAPEN:
+        return None
+
+
+def _token(fields: Any) -> Token:
+    logprob = fields["logprob"]
+    alternatives = tuple((string(name), float(number)) for name, number in fields["alternatives"])
+    return Token(string(fields["text"]), None if logprob is None else float(logprob), alternatives)

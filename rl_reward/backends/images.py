@@ -35,7 +35,7 @@ def encode(image: Image) -> EncodedImage:
     """Return `image` as PNG or JPEG: files and bytes as they are, a frame uint8 [H, W, 3] as PNG.
 
     Raises:
-        ConfigError: There is no such file, or it is neither PNG nor JPEG.
+        ConfigError: There is no such file, it is neither PNG nor JPEG, or a frame is none.
         MissingExtraError: A frame was given and Pillow is not installed.
     """
     if isinstance(image, np.ndarray):
@@ -43,7 +43,7 @@ def encode(image: Image) -> EncodedImage:
     data = image if isinstance(image, bytes) else _read(Path(image))
     media_type = next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), None)
     if media_type is None:
-        shown = f"{len(data)} bytes" if isinstance(image, bytes) else str(image)
+        shown = f"{len(data)} bytes" if isinstance(image, bytes) else repr(str(image))
         raise ConfigError(f"an image must be PNG or JPEG, got {shown} that start with {data[:8]!r}; convert it first")
     return EncodedImage(data, media_type)
 
@@ -51,8 +51,9 @@ def encode(image: Image) -> EncodedImage:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the image {path}: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot read the image {str(path)!r}: {reason}; check the path") from None
 
 
 def _png(frame: NDArray[np.uint8]) -> bytes:
@@ -60,6 +61,8 @@ def _png(frame: NDArray[np.uint8]) -> bytes:
         from PIL import Image as pillow
     except ImportError:
         raise MissingExtraError("pillow", "openai") from None
+    if frame.dtype != np.uint8 or frame.shape[2:] != (3,) or not frame.size:
+        raise ConfigError(f"a frame must be uint8 [H, W, 3] and not empty, got {frame.dtype} {list(frame.shape)}")
     file = io.BytesIO()
     # Level 1: the default spends ten times the CPU on a tenth of the bytes.
     pillow.fromarray(frame).save(file, format="PNG", compress_level=1)

@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from rl_reward._checks import check_number
 from rl_reward.backends.base import Backend, Reply, Request
+from rl_reward.backends.per_loop import PerLoop
 from rl_reward.backends.wrapper import Wrapper
-from rl_reward.errors import ConfigError
 
 
 class RateLimited(Wrapper):
@@ -38,24 +39,19 @@ class RateLimited(Wrapper):
         Raises:
             ConfigError: The limit is not a finite number above 0.
         """
-        if not (math.isfinite(requests_per_second) and requests_per_second > 0):
-            raise ConfigError(f"requests_per_second must be a finite number > 0, got {requests_per_second}")
         super().__init__(backend)
-        self._interval = 1.0 / requests_per_second
+        self._interval = 1.0 / check_number("requests_per_second", requests_per_second, above=0.0)
         self._clock, self._sleep = clock, sleep
         self._next = -math.inf
-        self._turn = asyncio.Lock()
+        self._turn = PerLoop(asyncio.Lock)
 
     async def reply(self, request: Request) -> Reply:
         """Answer one request when its turn has come."""
         # A queue and not a reserved time: who gives up waiting leaves no gap.
-        async with self._turn:
+        async with self._turn.get():
             await self._sleep(max(self._next - self._clock(), 0.0))
             self._next = self._clock() + self._interval
         return await self.backend.reply(request)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_turn": None, "_next": -math.inf}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= {**state, "_turn": asyncio.Lock()}
+        return {**self.__dict__, "_next": -math.inf}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
-import math
 import os
 import re
 import time
@@ -15,13 +15,14 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from rl_reward._checks import check_int, check_number
 from rl_reward.backends.base import Message, Reply, Request
 from rl_reward.backends.capabilities import Capabilities
 from rl_reward.backends.openai_http import ANSWERED, Endpoint, Failure, Key
 from rl_reward.backends.openai_wire import (
-    Malformed,
     chat_messages,
     follows_prefill,
+    model_names,
     reply_of,
     usage_of,
     with_prefill,
@@ -41,6 +42,7 @@ _NEEDS = "take a server and a model that return the logprobs of letters (vLLM, S
 _PREFILLED_TOKENS = {1: 4, 2: 32}
 _BAD_REQUEST = {400, 413, 422}
 _MODELS_SHOWN = 20
+_URL = r"https?://(\[[\da-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?(/[!-~]*)?"
 
 
 class OpenAICompatible:
@@ -98,24 +100,25 @@ class OpenAICompatible:
         Raises:
             ConfigError: A value is outside its range.
         """
-        if not model:
-            raise ConfigError("model must be a name the server knows, got ''")
+        if not isinstance(model, str) or not model or not model.isprintable():
+            raise ConfigError(f"model must be a name the server knows, got {model!r}")
         if prefill not in get_args(Prefill):
             raise ConfigError(f"prefill must be one of {', '.join(get_args(Prefill))}, got {prefill!r}")
-        for name, value in (("temperature", temperature), ("deadline", deadline), ("try_timeout", try_timeout or 1.0)):
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"{name} must be a finite number > 0, got {value}")
-        _check_at_least(1, top_logprobs=top_logprobs)
-        _check_at_least(1, max_analysis_tokens=max_analysis_tokens, max_answer_tokens=max_answer_tokens)
-        _check_at_least(0, max_retries=max_retries)
-        self.model, self.base_url = model, _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
-        self.name = f"openai:{model}"
-        self.top_logprobs, self.temperature = top_logprobs, temperature
-        self.max_analysis_tokens, self.max_answer_tokens, self.prefill = max_analysis_tokens, max_answer_tokens, prefill
-        self.extra_body, self.chat_template_kwargs = dict(extra_body or {}), dict(chat_template_kwargs or {})
-        key = Key(api_key, api_key_env)
+        self.name, self.model, self.prefill = f"openai:{model}", model, prefill
+        self.base_url = _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
+        self.top_logprobs = check_int("top_logprobs", top_logprobs, least=1)
+        self.temperature = check_number("temperature", temperature, above=0.0)
+        self.max_analysis_tokens = check_int("max_analysis_tokens", max_analysis_tokens, least=1)
+        self.max_answer_tokens = check_int("max_answer_tokens", max_answer_tokens, least=1)
+        self.extra_body = _json_object("extra_body", extra_body)
+        self.chat_template_kwargs = _json_object("chat_template_kwargs", chat_template_kwargs)
         self._endpoint = Endpoint(
-            self.base_url, key, deadline=deadline, try_timeout=try_timeout, max_retries=max_retries, sleep=sleep
+            self.base_url,
+            Key(api_key, api_key_env),
+            deadline=check_number("deadline", deadline, above=0.0),
+            try_timeout=None if try_timeout is None else check_number("try_timeout", try_timeout, above=0.0),
+            max_retries=check_int("max_retries", max_retries, least=0),
+            sleep=sleep,
         )
         self._served = False
         self._prefills: bool | None = None if prefill == "auto" else prefill == "always"
@@ -131,7 +134,7 @@ class OpenAICompatible:
     def identity(self) -> str:
         """Everything about this backend that could change an answer; the key is no part of it."""
         settings = (self.top_logprobs, self.temperature, self.max_analysis_tokens, self.max_answer_tokens, self.prefill)
-        extras = json.dumps([self.extra_body, self.chat_template_kwargs], sort_keys=True, default=repr)
+        extras = json.dumps([self.extra_body, self.chat_template_kwargs], sort_keys=True)
         return f"{self.name} at {self.base_url} {settings} {extras}"
 
     async def reply(self, request: Request) -> Reply:
@@ -155,7 +158,7 @@ class OpenAICompatible:
             Unscorable: The server fails.
         """
         question = _question()
-        models = await self._endpoint.get("/models", _model_names)
+        models = await self._endpoint.get("/models", model_names)
         prefill = await self._can_prefill()
         images = await self._sees_images()
         started = time.perf_counter()
@@ -179,7 +182,7 @@ class OpenAICompatible:
     async def aclose(self) -> None:
         """Close the connections."""
         probing, self._probing = self._probing, None
-        if probing is not None:
+        if probing is not None and probing.get_loop() is asyncio.get_running_loop():
             probing.cancel()
         await self._endpoint.aclose()
 
@@ -219,10 +222,12 @@ class OpenAICompatible:
         """Return whether answers can be begun for the model; all who want to know at first wait for one question."""
         if self._prefills is not None:
             return self._prefills
-        if self._probing is None or self._probing.done():
-            self._probing = asyncio.create_task(self._probe_prefill())
+        probing = self._probing
+        # A fork or another `asyncio.run` leaves a task behind that will never be done.
+        if probing is None or probing.done() or probing.get_loop() is not asyncio.get_running_loop():
+            self._probing = probing = asyncio.create_task(self._probe_prefill())
         # Shielded: one of those who wait may be cancelled, the others still want the answer.
-        self._prefills = found = await asyncio.shield(self._probing)
+        self._prefills = found = await asyncio.shield(probing)
         return found
 
     async def _probe_prefill(self) -> bool:
@@ -252,13 +257,15 @@ class OpenAICompatible:
         """Return the error that says what was refused and what to change."""
         if failure.status is None:
             return BackendError(f"no server at {self.base_url}: {failure.reason}; start it or correct base_url")
+        if 300 <= failure.status < 400:
+            return BackendError(f"{self.base_url} answers {failure.reason}; give the address it stands for as base_url")
         if failure.status in (401, 403):
             return BackendError(f"{self.base_url} refuses the key ({failure.reason}); {self._key_advice()}")
         if self._served and (failure.status in _BAD_REQUEST or failure.status == ANSWERED):
             return Unscorable(failure.reason)
         if failure.status == ANSWERED:
             return BackendError(f"{self.name} at {self.base_url}: {failure.reason}; {_NEEDS}")
-        models = await self._endpoint.get("/models", _model_names)
+        models = await self._endpoint.get("/models", model_names)
         if isinstance(models, tuple) and models and self.model not in models:
             shown = ", ".join(models[:_MODELS_SHOWN]) + (", ..." if len(models) > _MODELS_SHOWN else "")
             return BackendError(f"no model {self.model!r} at {self.base_url}; it serves: {shown}")
@@ -302,23 +309,28 @@ def _coverage(reply: Reply | Failure, scale: ScoreScale) -> tuple[float | None, 
     return coverage, f"only {coverage:.2g} of the probability is on the letters, {MIN_COVERAGE:g} is needed; {_NEEDS}"
 
 
-def _model_names(answer: Any) -> tuple[str, ...]:
-    try:
-        return tuple(str(row["id"]) for row in answer["data"])
-    except (LookupError, TypeError):
-        raise Malformed("the answer is no list of models") from None
-
-
 def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.username or parts.password or parts.query:
-        raise ConfigError("base_url must hold no key, user name or query; give api_key or its variable")
-    if parts.scheme not in ("http", "https") or not re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(:\d{1,5})?", parts.netloc):
-        raise ConfigError(f"base_url must look like http://host:port/v1, got {url!r}")
+    if not isinstance(url, str) or any(mark in url for mark in "@?#"):
+        raise ConfigError("base_url must be an address without key, user name or query; give api_key or its variable")
+    if not re.fullmatch(_URL, url, re.ASCII) or not _has_host(url):
+        raise ConfigError("base_url must look like http://host:port/v1; it is not shown, for it may hold a key")
     return url.rstrip("/")
 
 
-def _check_at_least(low: int, **values: int) -> None:
-    for name, value in values.items():
-        if value < low:
-            raise ConfigError(f"{name} must be >= {low}, got {value}")
+def _has_host(url: str) -> bool:
+    """Return whether the port is in range and what looks like an IP address is one."""
+    try:
+        host, port = urlsplit(url).hostname or "", urlsplit(url).port
+        if re.fullmatch(r"[\d.]+|.*:.*", host):
+            ipaddress.ip_address(host)
+        return host != "" and port != 0
+    except ValueError:
+        return False
+
+
+def _json_object(name: str, fields: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of `fields` that JSON can hold."""
+    try:
+        return json.loads(json.dumps(dict(fields or {}), ensure_ascii=False, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} must hold what JSON can hold: names, texts, finite numbers; {error}") from None

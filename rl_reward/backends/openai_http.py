@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import itertools
+import json
 import math
 import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from rl_reward.backends.openai_wire import Malformed, NoLogprobs
+from rl_reward.backends.openai_wire import Malformed, NoLogprobs, complaint
+from rl_reward.backends.per_loop import PerLoop
+from rl_reward.backends.untrusted import one_line, without
 from rl_reward.errors import BackendError, MissingExtraError, Unscorable
 from rl_reward.types import Usage
 
@@ -28,9 +31,12 @@ ANSWERED = 200
 """The status of failures that are about what the answer says."""
 
 _RETRIED = {408, 409, 429}
-_BACKOFF, _BACKOFF_MAX = 0.5, 8.0
+_BACKOFF, _DOUBLINGS = 0.5, 4
 _CONNECT_SECONDS = 10.0
 _REASON = 300
+_MAX_BYTES = 64 * 2**20
+# Shorter keys are placeholders such as EMPTY; masking a key "T" would eat the verdicts.
+_SECRET_LENGTH = 6
 # The user's own random state must not move because a server was busy.
 _jitter = random.SystemRandom()
 
@@ -64,6 +70,22 @@ class Key:
         """Return `text` without the key."""
         key = self.reveal()
         return text.replace(key, "***") if key else text
+
+    def decoded(self, body: bytes) -> Any:
+        """Return the JSON in `body`, the key masked in its texts.
+
+        Raises:
+            Malformed: It is no JSON.
+        """
+        key = self.reveal()
+        try:
+            text = body.decode("utf-8-sig")
+            answer = json.loads(text)
+            # An escape may hide the key from a search.
+            echoes = len(key) >= _SECRET_LENGTH and (key in text or "\\" in text)
+            return without(key, answer) if echoes else answer
+        except (ValueError, RecursionError):
+            raise Malformed(f"the answer is no valid JSON: {body.decode(errors='replace')}") from None
 
     def __repr__(self) -> str:
         return f"Key({self.variable or '***'})"
@@ -105,7 +127,7 @@ class Endpoint:
         self._max_retries, self._sleep = max_retries, sleep
         self._reached = False
         self._owed = Usage()
-        self._bound: tuple[asyncio.AbstractEventLoop, openai.AsyncOpenAI] | None = None
+        self._client = PerLoop(self._open)
 
     async def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T | Failure:
         """Post `body` and return what `read` makes of the decoded answer, or why no try will ever succeed.
@@ -144,20 +166,22 @@ class Endpoint:
 
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
-        bound, self._bound = self._bound, None
-        if bound is not None and bound[0] is asyncio.get_running_loop():
-            await bound[1].close()
+        client = self._client.pop()
+        if client is not None:
+            await client.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_bound": None, "_owed": Usage()}
+        return {**self.__dict__, "_owed": Usage()}
 
     async def _try(self, path: str, body: dict[str, Any] | None, read: Callable[[Any], T]) -> T | Failure:
         """Ask once. Failures are values: an exception raised while handling another would drag its body along."""
-        client, started = self._client(), time.perf_counter()
+        client, started = self._client.get(), time.perf_counter()
         try:
-            sent = client.get(path, cast_to=object) if body is None else client.post(path, cast_to=object, body=body)
-            answer = await sent
+            sent = client.get(path, cast_to=bytes) if body is None else client.post(path, cast_to=bytes, body=body)
+            answer = self.key.decoded(await sent)
             self._reached = True
+            if isinstance(answer, dict) and "error" in answer and "choices" not in answer:
+                raise Malformed(f"the server answers with an error: {complaint(answer)}")
             return read(answer)
         except openai.APIStatusError as error:
             failure = self._status_failure(error)
@@ -169,24 +193,26 @@ class Endpoint:
             failure = Failure(f"the connection failed ({_root(error)})", passing=not absent)
         except NoLogprobs as error:
             failure = Failure(str(error), ANSWERED, passing=False)
-        except ValueError as error:
-            failure = Failure(str(error) if isinstance(error, Malformed) else "the answer is no valid JSON", ANSWERED)
+        except Malformed as error:
+            failure = Failure(str(error), ANSWERED)
         finally:
             if body is not None:
                 self._owed += Usage(calls=1, seconds=time.perf_counter() - started)
-        return replace(failure, reason=self.key.scrub(failure.reason)[:_REASON])
+        return replace(failure, reason=one_line(self.key.scrub(failure.reason)[:_REASON]))
 
     def _status_failure(self, error: openai.APIStatusError) -> Failure:
         self._reached = True
         status = error.status_code
         passing = status in _RETRIED or status >= 500
-        return Failure(f"HTTP {status}: {_detail(error)}", status, passing, _retry_after(error.response.headers))
+        headers = error.response.headers
+        said = f"a redirect to {headers.get('location')}" if status < 400 else complaint(error.body or error.message)
+        return Failure(f"HTTP {status}: {said}", status, passing, _retry_after(headers))
 
     def _wait_after(self, failure: Failure, tries: int) -> float:
         """Return the seconds to wait after the `tries`-th failure: doubling, with jitter, at least what was asked."""
         if tries > self._max_retries:
             raise Unscorable(f"{failure.reason} ({tries} {'try' if tries == 1 else 'tries'})")
-        return max(failure.wait, min(_BACKOFF * 2 ** (tries - 1), _BACKOFF_MAX) * _jitter.uniform(0.5, 1.0))
+        return max(failure.wait, _BACKOFF * 2 ** min(tries - 1, _DOUBLINGS) * _jitter.uniform(0.5, 1.0))
 
     async def _pause(self, seconds: float, limit: asyncio.Timeout) -> None:
         left = (limit.when() or math.inf) - asyncio.get_running_loop().time()
@@ -194,35 +220,40 @@ class Endpoint:
             raise TimeoutError(f"the next try is due in {seconds:.1f} s, the deadline is in {left:.1f} s")
         await self._sleep(seconds)
 
-    def _client(self) -> openai.AsyncOpenAI:
-        """Return the client of the running loop: pooled connections die with the loop they were opened on."""
-        loop = asyncio.get_running_loop()
-        if self._bound is None or self._bound[0] is not loop:
-            timeout = openai.Timeout(self._try_timeout, connect=min(self._try_timeout or math.inf, _CONNECT_SECONDS))
-            # Local servers want no key and the client insists on one.
-            key = self.key.reveal() or "none"
-            client = openai.AsyncOpenAI(base_url=self.base_url, api_key=key, max_retries=0, timeout=timeout)
-            self._bound = loop, client
-        return self._bound[1]
+    def _open(self) -> openai.AsyncOpenAI:
+        timeout = openai.Timeout(self._try_timeout, connect=min(self._try_timeout or math.inf, _CONNECT_SECONDS))
+        # The key and the questions are meant for `base_url`; whoever it redirects to is named, not asked.
+        http = openai.DefaultAsyncHttpxClient(
+            timeout=timeout, follow_redirects=False, event_hooks={"response": [_read_bounded]}
+        )
+        # Local servers want no key and the client insists on one.
+        key = self.key.reveal() or "none"
+        return openai.AsyncOpenAI(base_url=self.base_url, api_key=key, max_retries=0, timeout=timeout, http_client=http)
 
 
-def _detail(error: openai.APIStatusError) -> str:
-    """Return what the server says about its refusal, on one line."""
-    body = error.body
-    if isinstance(body, dict):
-        fields = cast("dict[str, object]", body)
-        body = fields.get("message") or fields.get("detail") or fields
-    return " ".join(str(body or error.message).split())
+async def _read_bounded(response: Any) -> None:
+    """Read the body of an HTTP response, as far as it may go, before the client would read all of it.
+
+    Raises:
+        Malformed: The body is too long.
+    """
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > _MAX_BYTES:
+            raise Malformed(f"the answer is longer than {_MAX_BYTES} bytes")
+    # Where the response looks for a body that was read.
+    response._content = bytes(body)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
     """Return the seconds that `Retry-After` asks for, a number or a date; 0 without one."""
     asked = headers.get("retry-after", "")
     try:
-        seconds = float(asked)
-    except ValueError:
         date = email.utils.parsedate_tz(asked)
-        seconds = email.utils.mktime_tz(date) - time.time() if date else 0.0
+        seconds = email.utils.mktime_tz(date) - time.time() if date else float(asked)
+    except (ValueError, OverflowError):
+        return 0.0
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 

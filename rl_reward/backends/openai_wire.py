@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
 from rl_reward.backends.base import Message, Reply, Token
 from rl_reward.backends.images import encode
+from rl_reward.backends.untrusted import MISSHAPEN, one_line, string
 from rl_reward.scale import ScoreScale
 from rl_reward.types import Usage
 
 _NOTHING: dict[str, Any] = {}
+_MAX_NAME = 200
+_MAX_STOP_TOKENS = 3
 
 
-class Malformed(ValueError):
+class Malformed(Exception):
     """The answer is not what the protocol promises; worth another try."""
 
 
@@ -24,11 +28,21 @@ class NoLogprobs(Exception):
     """The answer has text, and no logprobs or no alternatives."""
 
 
+@contextmanager
+def _read_as(what: str) -> Generator[None]:
+    """Raise Malformed for whatever Python raises at an answer that is no `what`."""
+    try:
+        yield
+    except MISSHAPEN as error:
+        raise Malformed(f"the answer is no {what} ({type(error).__name__}: {error})") from None
+
+
 def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return `messages` as the server takes them, images as data URLs."""
     return [{"role": message.role, "content": _content(message)} for message in messages]
 
 
+@_read_as("chat completion")
 def reply_of(answer: Any, tags: Sequence[str] = ()) -> Reply:
     """Return the reply in the JSON `answer` of a server.
 
@@ -41,29 +55,42 @@ def reply_of(answer: Any, tags: Sequence[str] = ()) -> Reply:
         Malformed: The body is not a chat completion.
         NoLogprobs: It is one without what a score is read from.
     """
-    try:
-        choice = answer["choices"][0]
-        message, entries = choice["message"], (choice.get("logprobs") or _NOTHING).get("content") or ()
-        content, reasoning = message.get("content") or "", _reasoning(message)
-        if content + reasoning:
-            _check_logprobs(entries)
-        return Reply(
-            _without_stop_token(_tokens(entries, tags), content or reasoning),
-            content,
-            reasoning,
-            choice.get("finish_reason") or "stop",
-            usage_of(answer),
-        )
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise Malformed(f"the answer is no chat completion ({type(error).__name__}: {error})") from None
+    choice = answer["choices"][0]
+    message, entries = choice["message"], (choice.get("logprobs") or _NOTHING).get("content") or ()
+    content, reasoning = string(message.get("content") or ""), _reasoning(message)
+    if content + reasoning:
+        _check_logprobs(entries)
+    return Reply(
+        _without_stop_token(_tokens(entries, tags), content or reasoning),
+        content,
+        reasoning,
+        string(choice.get("finish_reason") or "stop"),
+        usage_of(answer),
+    )
 
 
+@_read_as("chat completion")
 def usage_of(answer: Any) -> Usage:
-    """Return the tokens that `answer` says it cost; raise Malformed if it is no object."""
-    if not isinstance(answer, dict):
-        raise Malformed(f"the answer is no JSON object, it is {type(answer).__name__}")
-    usage = cast("dict[str, Any]", answer).get("usage") or _NOTHING
+    """Return the tokens that `answer` says it cost; raise Malformed if it says no such thing."""
+    usage = answer.get("usage") or _NOTHING
     return Usage(0, int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
+
+
+@_read_as("list of models")
+def model_names(answer: Any) -> tuple[str, ...]:
+    """Return the names of the models in `answer`, each on one line; raise Malformed if it is no list of them."""
+    return tuple(one_line(string(row["id"])[:_MAX_NAME]) for row in answer["data"])
+
+
+def complaint(answer: Any) -> str:
+    """Return what the decoded body `answer` of a refusal says, in words where it has any."""
+    for name in ("error", "message", "detail"):
+        if isinstance(answer, dict):
+            answer = cast("dict[str, Any]", answer).get(name) or cast("Any", answer)
+    try:
+        return str(answer)
+    except RecursionError:
+        return "an answer that is nested too deeply"
 
 
 def follows_prefill(reply: Reply, scale: ScoreScale) -> bool:
@@ -112,7 +139,7 @@ def _sendable(text: str) -> str:
 
 
 def _reasoning(message: Any) -> str:
-    return message.get("reasoning_content") or message.get("reasoning") or ""
+    return string(message.get("reasoning_content") or message.get("reasoning") or "")
 
 
 def _check_logprobs(entries: Sequence[Any]) -> None:
@@ -140,14 +167,15 @@ def _texts(entries: Sequence[Any]) -> Iterator[str]:
     """Yield the string of each token; the pieces of a character split over tokens stand in the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for entry in entries:
-        token, raw = entry["token"], entry.get("bytes")
+        token, raw = string(entry["token"]), entry.get("bytes")
         # A piece of a character is spelled "bytes:\xe2" by some servers and as the replacement mark by others.
-        in_pieces = raw and (token.startswith("bytes:") or "\ufffd" in token)
-        yield decoder.decode(bytes(raw)) if in_pieces else token
+        pieces = cast("list[int]", raw) if isinstance(raw, list) else []
+        in_pieces = bool(pieces) and (token.startswith("bytes:") or "\ufffd" in token)
+        yield decoder.decode(bytes(pieces)) if in_pieces else token
 
 
 def _alternatives(entry: Any) -> tuple[tuple[str, float], ...]:
-    return tuple((top["token"], _number(top["logprob"])) for top in entry.get("top_logprobs") or ())
+    return tuple((string(top["token"]), _number(top["logprob"])) for top in entry.get("top_logprobs") or ())
 
 
 def _number(value: Any) -> float:
@@ -157,8 +185,9 @@ def _number(value: Any) -> float:
 
 def _without_stop_token(tokens: tuple[Token, ...], text: str) -> tuple[Token, ...]:
     """Drop the end-of-turn token, which some servers list among the logprobs though it is no part of the text."""
-    while text.strip() and _text(tokens[:-1]).rstrip().endswith(text.strip()):
-        tokens = tokens[:-1]
+    for _ in range(_MAX_STOP_TOKENS):
+        if text.strip() and _text(tokens[:-1]).rstrip().endswith(text.strip()):
+            tokens = tokens[:-1]
     return tokens
 
 

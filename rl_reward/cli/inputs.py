@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
+from rl_reward.cli.json_values import Json, names
 from rl_reward.errors import ConfigError
 from rl_reward.types import Step
 
@@ -23,25 +23,23 @@ class Episode:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file; ConfigError where there is none."""
+    """Return the text of a file, line ends as newlines; ConfigError where there is none."""
     try:
-        return Path(path).read_text("utf-8")
+        return Path(path).read_text("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"cannot read {path!r}: {error.strerror}; check the path") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path!r} is not UTF-8 text; convert it") from error
+    except ValueError as error:
+        raise ConfigError(f"cannot read {path!r} as UTF-8 text: {error}") from error
 
 
 def read_pairs(path: str) -> list[tuple[str, str]]:
-    """Return the (task, candidate) pairs of a JSONL file with those two keys in every line."""
-    pairs: list[tuple[str, str]] = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if line.strip():
-            row = _mapping(_json(line, f"line {number} of {path!r}"), f"line {number} of {path!r}")
-            pairs.append((_text(row, "task", path, number), _text(row, "candidate", path, number)))
-    if not pairs:
+    """Return the (task, candidate) pairs of a JSONL file with those two keys in every line; neither may be empty."""
+    # Not splitlines(): JSON texts may hold U+2028 and U+0085 as they are.
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    rows = [Json.parse(line, f"line {number} of {path!r}") for number, line in lines if line.strip()]
+    if not rows:
         raise ConfigError(f'{path!r} has no rows; write one {{"task": ..., "candidate": ...}} a line')
-    return pairs
+    return [(row.at("task").filled(), row.at("candidate").filled()) for row in rows]
 
 
 def read_episode(path: str, task: str | None) -> Episode:
@@ -53,77 +51,57 @@ def read_episode(path: str, task: str | None) -> Episode:
     Raises:
         ConfigError: The file is not JSON, has another form, no steps, or no task.
     """
-    raw = _json(read_text(path), repr(path))
-    found = Episode("", _steps(raw, path)) if isinstance(raw, list) else _episode(_mapping(raw, repr(path)), path)
+    raw = Json.parse(read_text(path), repr(path))
+    found = Episode("", _steps(raw)) if isinstance(raw.value, list) else _episode(raw)
     if not found.steps:
         raise ConfigError(f"{path!r} holds no steps; a trajectory needs at least 1")
-    told = task or found.task
+    told = found.task if task is None else task
     if not told.strip():
         raise ConfigError(f"{path!r} names no task; give it with --task")
     return Episode(told, found.steps)
 
 
-def _episode(raw: Mapping[str, Any], path: str) -> Episode:
-    if "trajectory" in raw:
-        raw = _mapping(raw["trajectory"], f"trajectory of {path!r}")
-    if "steps" not in raw:
-        raise ConfigError(f"{path!r} has no steps; its keys are {', '.join(raw)}")
-    if str(raw.get("schema_version", "")).startswith("ATIF"):
-        return _atif([_mapping(step, f"a step of {path!r}") for step in _rows(raw["steps"], path)])
-    return Episode(str(raw.get("task", "")), _steps(raw["steps"], path))
+def _episode(raw: Json) -> Episode:
+    raw = raw.fields().get("trajectory", raw)
+    if str(raw.get("schema_version", "").value).startswith("ATIF"):
+        return _atif(raw)
+    return Episode(raw.get("task", "").text(), _steps(raw.at("steps")))
 
 
-def _atif(rows: Sequence[Mapping[str, Any]]) -> Episode:
+def _atif(trajectory: Json) -> Episode:
     """Read an Agent Trajectory Interchange Format (v1.2) trajectory."""
-    asked = [str(row.get("message", "")) for row in rows if row.get("source") == "user"]
-    return Episode("\n\n".join(asked), tuple(Step(_atif_text(row)) for row in rows if row.get("source") == "agent"))
+    rows = trajectory.at("steps").items()
+    asked = [row.get("message", "").text() for row in rows if row.get("source", "").value == "user"]
+    done = [Step(_atif_text(row)) for row in rows if row.get("source", "").value == "agent"]
+    return Episode("\n\n".join(asked), tuple(done))
 
 
-def _atif_text(row: Mapping[str, Any]) -> str:
+def _atif_text(step: Json) -> str:
     """Return what the agent said, what it ran, and what came back."""
-    said = [str(row.get("message") or "")]
-    calls: list[dict[str, Any]] = row.get("tool_calls") or []
-    for call in calls:
-        arguments: dict[str, Any] = call.get("arguments") or {}
-        said.append(f"$ {arguments.get('keystrokes') or json.dumps(arguments)}".rstrip())
-    results: list[dict[str, Any]] = (row.get("observation") or {}).get("results") or []
-    said += [str(result.get("content") or "") for result in results]
+    said = [step.get("message", "").text()]
+    for call in step.get("tool_calls", []).items():
+        arguments = call.get("arguments", {})
+        said.append(f"$ {arguments.get('keystrokes', '').text() or json.dumps(arguments.value)}".rstrip())
+    results = step.get("observation", {}).get("results", []).items()
+    said += [result.get("content", "").text() for result in results]
     return "\n".join(part for part in said if part)
 
 
-def _steps(raw: Any, path: str) -> tuple[Step, ...]:
-    return tuple(_step(row, f"step {number} of {path!r}") for number, row in enumerate(_rows(raw, path), start=1))
+def _steps(raw: Json) -> tuple[Step, ...]:
+    return tuple(_step(row) for row in raw.items())
 
 
-def _step(raw: Any, where: str) -> Step:
-    if isinstance(raw, str):
-        return Step(raw)
-    row = _mapping(raw, where)
-    if not row or set(row) - {"text", "image"}:
-        raise ConfigError(f"{where} must be a text or have the keys text and image, got {', '.join(row) or 'nothing'}")
-    return Step(str(row.get("text", "")), image=row.get("image"))
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
-
-
-def _mapping(raw: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{where} must be a JSON object, got {type(raw).__name__}")
-    return cast("Mapping[str, Any]", raw)
-
-
-def _rows(raw: Any, path: str) -> list[Any]:
-    if not isinstance(raw, list):
-        raise ConfigError(f"the steps of {path!r} must be a list, got {type(raw).__name__}")
-    return cast("list[Any]", raw)
-
-
-def _text(row: Mapping[str, Any], key: str, path: str, number: int) -> str:
-    if not isinstance(row.get(key), str):
-        raise ConfigError(f"line {number} of {path!r} has no text {key!r}; its keys are {', '.join(row) or 'none'}")
-    return row[key]
+def _step(raw: Json) -> Step:
+    if isinstance(raw.value, str):
+        return Step(raw.value)
+    fields = raw.fields()
+    if not fields or set(fields) - {"text", "image"}:
+        raise ConfigError(f"{raw.where} must be a text or have the keys text and image, got {names(fields)}")
+    text = fields["text"].text() if "text" in fields else ""
+    image = raw.get("image", None)
+    if image.value is None:
+        return Step(text)
+    step = Step(text, image=image.text())
+    if not os.path.isfile(image.text()):
+        raise ConfigError(f"{image.where} is no file: {image.text()!r}; check the path")
+    return step

@@ -1,15 +1,22 @@
-"""Arguments, commands, and exit codes: 0 done, 1 it cannot be served or nothing was scored, 2 wrong input."""
+"""Arguments, commands, and exit codes: 0 done, 1 it cannot be served or nothing was scored, 2 wrong input.
+
+As with other programs, 130 is Ctrl-C and 141 a reader that went away.
+"""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import rl_reward.cli.inputs as inputs
+import rl_reward.cli.output as output
+import rl_reward.cli.tables as tables
 from rl_reward.backends.base import Backend, Request
-from rl_reward.cli import inputs, tables
+from rl_reward.cli.json_values import Json
 from rl_reward.errors import ConfigError, RlRewardError
 from rl_reward.scale import ScoreScale
 from rl_reward.types import Usage
@@ -20,16 +27,26 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: error: {tables.one_line(message)}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    # A terminal of another encoding, or a notebook, whose output has nothing to set.
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
-        return options.command(options)
-    except (RlRewardError, TimeoutError) as error:
-        print(f"rl-reward: error: {' '.join(str(error).split())}", file=sys.stderr)
+        code: int = options.command(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Python flushes once more at exit, and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("rl-reward: the reader of the output went away", file=sys.stderr)
+        return 141
+    except (RlRewardError, OSError) as error:
+        print(f"rl-reward: error: {tables.one_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("rl-reward: stopped", file=sys.stderr)
@@ -39,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def backend_of(spec: str, base_url: str | None = None) -> Backend:
     """Return the backend of "openai:MODEL", "local:PATH" or "simulated"."""
     kind, _, name = spec.partition(":")
+    if base_url is not None and kind != "openai":
+        raise ConfigError(f"--base-url belongs to openai:MODEL, got --backend {spec!r}")
     if kind == "openai" and name:
         from rl_reward.backends.openai_compatible import OpenAICompatible
 
@@ -56,7 +75,7 @@ def backend_of(spec: str, base_url: str | None = None) -> Backend:
 
 def _quality_of_text(request: Request) -> float:
     """Return a made-up quality, the same for the same text: to see the formats, not to judge."""
-    return int(hashlib.sha256(request.text.encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
+    return int(hashlib.sha256(request.text.encode("utf-8", "surrogatepass")).hexdigest()[:8], 16) / 0xFFFFFFFF
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -71,10 +90,10 @@ def _probe(options: argparse.Namespace) -> int:
 
     backend = backend_of(options.backend, options.base_url)
     try:
-        print(f"judge          {backend.name}")
+        print(f"judge          {tables.one_line(backend.name)}")
         found = run(findings(backend))
     except (RlRewardError, TimeoutError) as error:
-        print(f"cannot serve: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"cannot serve: {tables.one_line(str(error))}", file=sys.stderr)
         return 1
     print(found.table)
     return 0 if found.serves else 1
@@ -82,42 +101,61 @@ def _probe(options: argparse.Namespace) -> int:
 
 def _score(options: argparse.Namespace) -> int:
     pairs = _pairs(options)
+    _check_out(options)
     verifier = _verifier(options)
     scores = verifier.score_many(pairs)
+    lines: list[str] = []
     for number, ((_, candidate), score) in enumerate(zip(pairs, scores, strict=True), start=1):
-        if len(pairs) > 1:
-            print(f"[{number}] {' '.join(candidate.split())[:70]}")
-        print(tables.score_table(score))
-    print(tables.usage_line(sum((score.usage for score in scores), Usage()), verifier.name))
-    if options.out:
-        records = [tables.score_record(*pair, score) for pair, score in zip(pairs, scores, strict=True)]
-        tables.write_json(options.out, {"judge": verifier.name, "scores": records})
+        lines += [f"[{number}] {tables.one_line(candidate)[:70]}"] if len(pairs) > 1 else []
+        lines.append(tables.score_table(score))
+    lines.append(tables.usage_line(sum((score.usage for score in scores), Usage()), verifier.name))
+    records = [tables.score_record(*pair, score) for pair, score in zip(pairs, scores, strict=True)]
+    _deliver("\n".join(lines), options, {"judge": verifier.name, "scores": records})
     return 0 if any(score.value is not None for score in scores) else 1
 
 
 def _pairs(options: argparse.Namespace) -> list[tuple[str, str]]:
-    if options.jsonl:
-        if options.task or options.candidate:
-            raise ConfigError("give --jsonl or TASK and CANDIDATE, not both")
+    told = (options.task, options.task_file, options.candidate, options.candidate_file)
+    if options.jsonl is not None:
+        if told.count(None) < len(told):
+            raise ConfigError("give --jsonl or a task and a candidate, not both")
         return inputs.read_pairs(options.jsonl)
-    task = inputs.read_text(options.task_file) if options.task_file else options.task
-    candidate = inputs.read_text(options.candidate_file) if options.candidate_file else options.candidate
-    if task is None or candidate is None:
-        raise ConfigError("give TASK and CANDIDATE, --task-file and --candidate-file, or --jsonl FILE")
-    if not candidate.strip():
-        raise ConfigError("the candidate is empty; there is nothing to judge")
-    return [(task, candidate)]
+    return [(_told("task", *told[:2]), _told("candidate", *told[2:]))]
+
+
+def _told(name: str, text: str | None, file: str | None) -> str:
+    """Return the text given as an argument or in a file."""
+    if (text is None) == (file is None):
+        form = "TASK and CANDIDATE, --task-file and --candidate-file, or --jsonl FILE"
+        raise ConfigError(f"give {form}; the {name} is {'missing' if text is None else 'given twice'}")
+    found = inputs.read_text(file) if file is not None else text
+    return Json(found, f"the {name}").filled()
 
 
 def _track(options: argparse.Namespace) -> int:
     episode = inputs.read_episode(options.file, options.task)
+    _check_out(options)
     verifier = _verifier(options)
     curve = verifier.track(episode.task, episode.steps, every=options.every)
-    print(tables.curve_table(curve, [step.text for step in episode.steps]))
-    print(tables.usage_line(curve.usage, verifier.name))
-    if options.out:
-        tables.write_json(options.out, {"judge": verifier.name, **tables.curve_record(episode.task, curve)})
+    table = tables.curve_table(curve, [step.text for step in episode.steps])
+    text = f"{table}\n{tables.usage_line(curve.usage, verifier.name)}"
+    _deliver(text, options, {"judge": verifier.name, **tables.curve_record(episode.task, curve)})
     return 0 if curve.scored.any() else 1
+
+
+def _check_out(options: argparse.Namespace) -> None:
+    """Refuse an --out that cannot be written, before anything is paid for."""
+    if options.out is not None:
+        output.check(options.out)
+
+
+def _deliver(text: str, options: argparse.Namespace, record: dict[str, Any]) -> None:
+    """Print, and write the file even where nobody reads what is printed: both are paid for."""
+    try:
+        print(text, flush=True)
+    finally:
+        if options.out is not None:
+            output.write_json(options.out, record)
 
 
 def _verifier(options: argparse.Namespace) -> Verifier:
@@ -175,13 +213,14 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
 def _add_judge(parser: argparse.ArgumentParser) -> None:
     _add_backend(parser)
     parser.add_argument("--criteria", help="math, agent, manipulation, or a .toml or .md file")
-    parser.add_argument("--granularity", type=int, default=20, help="letters of the scale, 2 to 26; default 20")
-    parser.add_argument("--digits", action="store_true", help="use the digits 0 to 9 as the scale")
+    scale = parser.add_mutually_exclusive_group()
+    scale.add_argument("--granularity", type=int, default=20, help="letters of the scale, 2 to 26; default 20")
+    scale.add_argument("--digits", action="store_true", help="use the digits 0 to 9 as the scale")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--analysis", choices=("none", "sampled"), default="none")
     parser.add_argument("--min-coverage", type=float, default=0.05)
     parser.add_argument("--max-concurrency", type=int, default=50)
-    parser.add_argument("--deadline", type=float, default=60.0, help="seconds for one request")
+    parser.add_argument("--deadline", type=float, help="seconds for one request; default: 60 over HTTP")
     parser.add_argument("--out", help="write everything as JSON to this file")
 
 

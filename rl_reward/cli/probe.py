@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.capabilities import Capabilities
+from rl_reward.cli.tables import one_line
 from rl_reward.criteria import DEFAULT
 from rl_reward.distribution import MIN_COVERAGE
 from rl_reward.errors import Unscorable
@@ -77,4 +78,4 @@ def _yes(found: bool) -> str:
 
 
 def _table(rows: dict[str, str]) -> str:
-    return "\n".join(f"{name:<14} {value}" for name, value in rows.items())
+    return "\n".join(f"{name:<14} {one_line(value)}" for name, value in rows.items())

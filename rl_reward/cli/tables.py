@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rl_reward.distribution import ScoreDistribution
-from rl_reward.errors import ConfigError
 from rl_reward.scores import ProgressCurve, Score
 from rl_reward.types import Usage
 
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
+def one_line(text: str) -> str:
+    """Return `text` as one line that a terminal only shows: what is no printable character is escaped."""
+    line = " ".join(text.split())
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
+
+
 def score_table(score: Score) -> str:
     """Return the score, then a line per criterion with its value, coverage and letters."""
     lines = [_headline(score)]
     for name, value in score.by_criterion.items():
-        lines.append(f"  {name:<20.20} {_number(value)}  {_letters(score.distributions[name])}")
+        lines.append(f"  {one_line(name):<20.20} {_number(value)}  {_letters(score.distributions[name])}")
     return "\n".join(lines)
 
 
@@ -33,18 +36,18 @@ def curve_table(curve: ProgressCurve, texts: Sequence[str]) -> str:
         value = float(curve.values[step])
         shown = "  held" if step not in curve.scores else "unread" if math.isnan(value) else f"{value:6.3f}"
         bar = "█" * round(20 * value) if curve.scored[step] else ""
-        lines.append(f"{step + 1:4d}  {shown}  {bar:<20}  {' '.join(text.split())[:60]}")
+        lines.append(f"{step + 1:4d}  {shown}  {bar:<20}  {one_line(text)[:60]}")
     unread = sum(score.value is None for score in curve.scores.values())
     voc = "none (needs 3 scored checkpoints that differ)" if curve.voc is None else f"{curve.voc:.3f}"
     lines.append(f"value-order correlation {voc}; {len(curve.scores)} checkpoints asked, {unread} unread")
-    lines += [f"  step {step + 1}: {s.reason}" for step, s in curve.scores.items() if s.value is None][:5]
+    lines += [f"  step {step + 1}: {one_line(s.reason)}" for step, s in curve.scores.items() if s.value is None][:5]
     return "\n".join(lines)
 
 
 def usage_line(usage: Usage, name: str) -> str:
     """Return who judged and what it cost."""
     tokens = f"{usage.prompt_tokens} tokens read, {usage.completion_tokens} written"
-    return f"judge {name}: {usage.calls} calls, {tokens}, {usage.seconds:.2f} s in requests"
+    return f"judge {one_line(name)}: {usage.calls} calls, {tokens}, {usage.seconds:.2f} s in requests"
 
 
 def score_record(task: str, candidate: str, score: Score) -> dict[str, Any]:
@@ -65,20 +68,9 @@ def curve_record(task: str, curve: ProgressCurve) -> dict[str, Any]:
     return {"task": task, "values": values, "scored": scored, "voc": curve.voc, "checkpoints": checkpoints}
 
 
-def write_json(path: str, value: Any) -> None:
-    """Write `value` as JSON; the file appears whole or not at all."""
-    target = Path(path)
-    partial = target.with_name(target.name + ".partial")
-    try:
-        partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        partial.replace(target)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path!r}: {error.strerror}; choose another --out") from error
-
-
 def _headline(score: Score) -> str:
     if score.value is None:
-        return f"unscored ({score.status}): {score.reason}"
+        return f"unscored ({score.status}): {one_line(score.reason)}"
     spread = "" if score.std_error is None else f" ± {score.std_error:.3f}"
     return f"score {score.value:.3f}{spread}  ({score.status}, {score.repeats_used} repeat(s))"
 

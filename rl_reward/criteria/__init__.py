@@ -93,7 +93,7 @@ def _read_named(source: str) -> list[Criterion]:
 def _file_text(path: str) -> str:
     try:
         return Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"criteria file {path!r} cannot be read: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,7 @@ def accuracy(model: Any, tokenizer: Any, data: MathData, config: GrpoConfig) -> 
 
 def be_quiet() -> None:
     """Leave the terminal to the caller's progress bars."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()

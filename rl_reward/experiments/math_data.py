@@ -14,6 +14,8 @@ from rl_reward.experiments.additions import task as additions
 Row = Mapping[str, Any]
 """A problem: "prompt" (text or messages) and "answer" (text)."""
 
+_FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+
 
 @dataclass(frozen=True)
 class MathData:
@@ -59,6 +61,8 @@ def load_dataset(
     Raises:
         ConfigError: A split or a column is missing, or too few rows are there.
     """
+    if eval_split and Path(source).suffix in _FILES:
+        raise ConfigError(f"a file has no splits; leave eval_split empty to hold its last rows out, got {eval_split!r}")
     rows = _read(source, split, prompt, answer, instruction)
     held_out = _read(source, eval_split, prompt, answer, instruction) if eval_split else rows[-eval_problems:]
     train = rows if eval_split else rows[:-eval_problems]
@@ -97,7 +101,7 @@ def _read(source: str, split: str, prompt: str, answer: str, instruction: str) -
     except ImportError as error:
         raise MissingExtraError("datasets", "trl") from error
     loader: Any = datasets.load_dataset
-    kind = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}.get(Path(source).suffix)
+    kind = _FILES.get(Path(source).suffix)
     try:
         table = loader(source, split=split) if kind is None else loader(kind, data_files={split: source}, split=split)
     except (OSError, ValueError) as error:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_reward.backends.simulated import Simulated
 from rl_reward.cli import main
+from rl_reward.cli.probe import _table
 
 JUDGE = ("--backend", "simulated")
 ATIF = {
@@ -29,6 +31,14 @@ def trajectory(tmp_path):
     path = tmp_path / "episode.json"
     path.write_text(json.dumps({"trial_id": 1, "trajectory": ATIF}))
     return str(path)
+
+
+@pytest.fixture
+def no_calls(monkeypatch):
+    def answer(*_):
+        raise AssertionError("a judge was asked")
+
+    monkeypatch.setattr(Simulated, "reply", answer)
 
 
 def test_score_prints_the_letters_and_writes_them(tmp_path, capsys):
@@ -84,7 +94,14 @@ def test_probe_exits_with_1_where_nothing_is_served(capsys):
     ("arguments", "message"),
     [
         (["score", "t", "", *JUDGE], "the candidate is empty"),
-        (["score", "t", *JUDGE], "give TASK and CANDIDATE"),
+        (["score", " ", "c", *JUDGE], "the task is empty"),
+        (["score", "t", *JUDGE], "the candidate is missing"),
+        (["score", "t", "c", "--task-file", "t.txt", *JUDGE], "the task is given twice"),
+        (["score", "t", "c", "--candidate-file", "c.txt", *JUDGE], "the candidate is given twice"),
+        (["score", "--task-file", "t.txt", "--jsonl", "rows.jsonl", *JUDGE], "give --jsonl or a task and a candidate"),
+        (["score", "--jsonl", "", *JUDGE], "cannot read ''"),
+        (["score", "--jsonl", "a\0b", *JUDGE], "embedded null byte"),
+        (["score", "t", "c", *JUDGE, "--base-url", "http://127.0.0.1:9/v1"], "--base-url belongs to openai:MODEL"),
         (["score", "t", "c", "--backend", "gpt"], "--backend must be openai:MODEL, local:PATH or simulated, got 'gpt'"),
         (["score", "t", "c", *JUDGE, "--granularity", "40"], "granularity must be an integer in [2, 26], got 40"),
         (["score", "t", "c", *JUDGE, "--repeats", "0"], "repeats must be an integer of at least 1, got 0"),
@@ -113,29 +130,117 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments, message, capsys, mon
         ("[]", "holds no steps"),
         ('["a"]', "names no task; give it with --task"),
         ('{"task": "t"}', "has no steps; its keys are task"),
-        ('{"task": "t", "steps": "a"}', "must be a list, got str"),
-        ('{"task": "t", "steps": [1]}', "must be a JSON object, got int"),
+        (
+            json.dumps({f"k{n:02d}": 0 for n in range(99)}),
+            "its keys are k00, k01, k02, k03, k04, k05, k06, k07, k08, k09, ...",
+        ),
+        ("[" * 100_000, "a number is too long or the nesting too deep"),
+        ("9" * 5000, "a number is too long or the nesting too deep"),
+        ('{"task": ["do"], "steps": ["a"]}', "task of 'x.json' must be a text, got ['do']"),
+        ('{"task": null, "steps": ["a"]}', "names no task"),
+        ('{"task": "t", "steps": [{"text": null}]}', "text of item 1 of steps of 'x.json' must be a text, got None"),
+        ('{"task": "t", "steps": ["a", {"text": 3}]}', "text of item 2 of steps of 'x.json' must be a text, got 3"),
+        *(
+            (f'{{"task": "t", "steps": [{{"image": {image}}}]}}', "image of item 1 of steps of 'x.json' must be a text")
+            for image in ("3", "[]", "{}", "false")
+        ),
+        ('{"task": "t", "steps": [{"image": "a\\u0000b"}]}', "image of item 1 of steps of 'x.json' is no file"),
+        ('{"task": "t", "steps": [{"image": "."}]}', "is no file: '.'"),
+        ('{"task": "t", "steps": "a"}', "steps of 'x.json' must be a list, got 'a'"),
+        ('{"task": "t", "steps": [1]}', "item 1 of steps of 'x.json' must be an object, got 1"),
         ('{"task": "t", "steps": [{"txt": "a"}]}', "must be a text or have the keys text and image, got txt"),
         ('{"task": "t", "steps": [{"image": "http://a/b.png"}]}', "never a URL"),
     ],
 )
-def test_wrong_trajectories_are_one_line(content, message, tmp_path, capsys):
-    path = tmp_path / "x.json"
-    path.write_text(content)
-    assert main(["track", str(path), *JUDGE]) == 2
+def test_wrong_trajectories_are_one_line(content, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.json").write_text(content)
+    assert main(["track", "x.json", *JUDGE]) == 2
     shown = capsys.readouterr().err
     assert message in shown and shown.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["judge"], ["compare"], ["compare", "c.yaml", "--seeds", "a,b"]])
+def test_what_the_machine_refuses_is_one_line(capsys):
+    quickstart = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
+    assert main(["compare", str(quickstart), "--out", "/dev/null"]) == 2
+    assert "\nrl-reward: error: [Errno 20] Not a directory: '/dev/null/" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["judge"], ["compare"], ["compare", "c.yaml", "--seeds", "a\nb"]])
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2 and capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_row_without_a_candidate_names_the_line(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"task": "t", "answer": "b"}', "line 2 of 'rows.jsonl' has no candidate; its keys are task, answer"),
+        ('{"task": null, "candidate": "b"}', "task of line 2 of 'rows.jsonl' must be a text, got None"),
+        ('{"task": "t", "candidate": " "}', "candidate of line 2 of 'rows.jsonl' is empty"),
+        ('{"task": "", "candidate": "b"}', "task of line 2 of 'rows.jsonl' is empty"),
+        ("[]", "line 2 of 'rows.jsonl' must be an object, got []"),
+    ],
+)
+def test_a_wrong_row_is_named_before_any_call(row, message, tmp_path, capsys, monkeypatch, no_calls):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text(f'{{"task": "t", "candidate": "a"}}\n{row}\n')
+    assert main(["score", "--jsonl", "rows.jsonl", *JUDGE]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_jsonl_rows_end_only_at_line_feeds(tmp_path, capsys):
     rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"task": "t", "candidate": "a"}\n{"task": "t", "answer": "b"}\n')
-    assert main(["score", "--jsonl", str(rows), *JUDGE]) == 2
-    assert "line 2 of" in capsys.readouterr().err
+    rows.write_bytes('\ufeff{"task": "t", "candidate": "a\u2028b"}\r\n{"task": "t", "candidate": "c\u0085d"}'.encode())
+    assert main(["score", "--jsonl", str(rows), *JUDGE]) == 0
+    shown = capsys.readouterr().out
+    assert "[1] a b" in shown and "[2] c d" in shown
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ({"message": 3}, "message of item 1 of steps of"),
+        ({"tool_calls": {}}, "tool_calls of item 1 of steps of"),
+        ({"tool_calls": ["ls"]}, "item 1 of tool_calls of item 1 of steps of"),
+        ({"tool_calls": [{"arguments": "ls"}]}, "arguments of item 1 of tool_calls of item 1 of steps of"),
+        ({"tool_calls": [{"arguments": {"keystrokes": 1}}]}, "keystrokes of arguments of item 1 of"),
+        ({"observation": []}, "observation of item 1 of steps of"),
+        ({"observation": {"results": "a"}}, "results of observation of item 1 of steps of"),
+        ({"observation": {"results": [{"content": [1]}]}}, "content of item 1 of results of observation of item 1 of"),
+    ],
+)
+def test_a_wrong_agent_trajectory_names_the_place(step, message, tmp_path, capsys):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"schema_version": "ATIF-v1.2", "steps": [{"source": "agent", **step}]}))
+    assert main(["track", str(path), "--task", "t", *JUDGE]) == 2
+    shown = capsys.readouterr().err
+    assert f"error: {message}" in shown and " must be " in shown
+
+
+def test_nulls_of_an_agent_trajectory_are_nothing(tmp_path, capsys):
+    path = tmp_path / "x.json"
+    steps = [
+        {"source": "agent", "message": None, "tool_calls": [{"arguments": None}], "observation": {"results": None}},
+        {"source": "agent", "message": "Done.", "tool_calls": None, "observation": None},
+    ]
+    path.write_text(json.dumps({"schema_version": "ATIF-v1.2", "steps": steps}))
+    assert main(["track", str(path), "--task", "t", *JUDGE]) == 0
+    shown = capsys.readouterr().out
+    assert "None" not in shown and "0 unread" in shown
+
+
+def test_control_characters_are_shown_and_not_obeyed(tmp_path, capsys):
+    path = tmp_path / "steps.json"
+    path.write_text(json.dumps(["\x1b[2Jgone", "left\u202eright", "half \ud800"]))
+    assert main(["track", str(path), "--task", "t", *JUDGE]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b[2Jgone" in shown and "left\\u202eright" in shown and "half \\ud800" in shown
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_a_probe_row_is_one_line():
+    assert _table({"models": "m\nverdict        serves scores\x1b[2J"}) == (
+        "models         m verdict serves scores\\x1b[2J"
+    )

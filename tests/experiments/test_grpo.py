@@ -1,0 +1,271 @@
+"""GRPO runs: arms that differ in their reward alone, seeds that reproduce, and any dataset and model."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from rl_reward import Score
+from rl_reward.errors import ConfigError
+from rl_reward.experiments import config as configs
+from rl_reward.experiments.grpo import GrpoArm, GrpoConfig, JudgeConfig, ShuffledInGroups, judge_of, run
+from rl_reward.experiments.math_data import boxed, boxed_correct, load_dataset
+
+ROOT = Path(__file__).parents[2]
+SHORT = GrpoConfig(group_size=4, prompts_per_step=4, max_steps=2, eval_every=1, eval_problems=20)
+SPARSE = GrpoArm("sparse")
+ORACLE = GrpoArm("oracle", "oracle", 0.5)
+STAND_IN = GrpoArm("stand-in verifier", "stand-in", 0.5)
+
+
+def no_tick(done, total):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"judge": "gpt"}, "openai:MODEL"),
+        ({"judge": "openai:"}, "openai:MODEL"),
+        ({"judge": "none", "weight": 0.5}, "weight"),
+        ({"judge": "oracle", "weight": 0.0}, "weight"),
+        ({"judge": "oracle", "weight": -1.0}, "weight"),
+        ({"judge": "none", "shuffled": True}, "shuffle"),
+        ({"judge": "stand-in", "weight": 0.5}, "stand-in"),
+    ],
+)
+def test_an_arm_whose_parts_do_not_belong_together_is_refused(fields, says):
+    with pytest.raises(ConfigError, match=says):
+        GrpoArm(name="oracle verifier", **fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"group_size": 1}, {"max_steps": 0}, {"eval_every": 0}, {"micro_batches": 3}, {"scale_rewards": "std"}],
+)
+def test_numbers_out_of_range_are_refused_by_name(fields):
+    with pytest.raises(ConfigError, match=next(iter(fields))):
+        GrpoConfig(**fields)
+
+
+def test_a_judge_of_additions_is_not_asked_about_anything_else():
+    with pytest.raises(ConfigError, match="reads additions only, got dataset 'math'"):
+        judge_of(GrpoConfig(dataset="math"), ORACLE, 0)
+
+
+def test_the_oracle_pays_the_fraction_of_right_numbers():
+    scores = judge_of(SHORT, ORACLE, 0).score_many(
+        [("74+47=", "11;12#121"), ("74+47=", "11;12#120"), ("74+47=", "11;11#120"), ("74+47=", "(empty answer)")]
+    )
+    assert [score.value for score in scores] == pytest.approx([1, 2 / 3, 1 / 3, 0], abs=1e-6)
+
+
+class Numbered:
+    """Scores the i-th pair i."""
+
+    async def ascore_many(self, pairs, /, *, criteria=None):
+        return [Score(float(i), None, {}, {}, 1, "logprob") for i in range(len(pairs))]
+
+
+def test_the_shuffled_control_keeps_scores_in_their_group_and_loses_their_owner():
+    def shuffled(seed):
+        judge = ShuffledInGroups(Numbered(), group_size=4, seed=seed)
+        calls = [asyncio.run(judge.ascore_many([("task", "answer")] * 8)) for _ in range(3)]
+        return np.array([[score.value for score in call] for call in calls])
+
+    assert sorted(shuffled(0)[0][:4]) == [0, 1, 2, 3]
+    assert sorted(shuffled(0)[0][4:]) == [4, 5, 6, 7]
+    assert (shuffled(0) == shuffled(0)).all()
+    assert (shuffled(0) != shuffled(1)).any()
+    assert (shuffled(0)[0] != shuffled(0)[1]).any()
+    assert (shuffled(0) != np.arange(8)).any()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a function that trains an arm once and returns its result and its last weights."""
+    finished = {}
+
+    def train(arm, seed, copy=0):
+        if (arm, seed, copy) not in finished:
+            out = tmp_path_factory.mktemp("run")
+            result = run(SHORT, arm, seed, out, no_tick)
+            finished[arm, seed, copy] = result, load_file(out / "model.safetensors")
+        return finished[arm, seed, copy]
+
+    return train
+
+
+def same(first, second):
+    return all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_tells_its_curve_its_judge_and_its_cost(trained):
+    result, _ = trained(STAND_IN, 0)
+    assert (result.arm, result.judge, result.seed) == ("stand-in verifier", "stand-in verifier", 0)
+    assert result.steps == [0, 1, 2]
+    assert len(result.success) == 3 and result.episodes == 20
+    assert all(0 <= rate <= 1 and (rate * 20).is_integer() for rate in result.success)
+    assert 2 <= result.judge_calls <= 32  # 2 steps of 16 completions, equal ones asked once
+    assert result.judge_seconds > 0
+    assert result.extra["completions"] == [0, 16, 32]
+    assert result.extra["unscored_rate"] == 0
+    json.dumps(result.extra)
+
+
+def test_the_sparse_arm_has_no_judge(trained):
+    result, _ = trained(SPARSE, 0)
+    assert (result.judge, result.judge_calls, result.judge_seconds) == ("none", 0, 0.0)
+
+
+def test_a_seed_reproduces_and_another_does_not(trained):
+    assert trained(SPARSE, 0)[0].success == trained(SPARSE, 0, copy=1)[0].success
+    assert same(trained(SPARSE, 0)[1], trained(SPARSE, 0, copy=1)[1])
+    assert not same(trained(SPARSE, 0)[1], trained(SPARSE, 1)[1])
+
+
+def test_arms_start_equal_and_differ_by_their_reward_alone(trained, monkeypatch):
+    shuffled = replace(STAND_IN, name="shuffled(stand-in verifier)", shuffled=True)
+    arms = [trained(arm, 0) for arm in (SPARSE, ORACLE, STAND_IN, shuffled)]
+    assert len({result.success[0] for result, _ in arms}) == 1
+    # The first completions were drawn before any reward was paid.
+    assert len({result.extra["train_accuracy"][0] for result, _ in arms}) == 1
+    weights = [weights for _, weights in arms]
+    assert not any(same(weights[i], weights[j]) for i in range(4) for j in range(i))
+
+
+def test_weight_zero_is_no_influence(trained, monkeypatch):
+    """The sparse arm trains bit for bit alike whatever its judge says."""
+    from rl_reward.experiments import grpo_training
+
+    monkeypatch.setattr(grpo_training, "judge_of", lambda config, arm, seed: judge_of(config, ORACLE, seed))
+    assert same(trained(SPARSE, 0)[1], trained(SPARSE, 0, copy="with the oracle's scores")[1])
+
+
+def test_it_leaves_the_terminal_to_its_caller(tmp_path, capfd):
+    ticks = []
+    run(SHORT, SPARSE, 2, tmp_path, lambda done, total: ticks.append((done, total)))
+    captured = capfd.readouterr()
+    assert ticks == [(1, 2), (2, 2)]
+    assert captured.out == ""
+    assert captured.err == ""
+
+
+@pytest.fixture
+def math_file(tmp_path):
+    rows = [{"problem": f"{i}+{i}=", "solution": f"It is \\boxed{{{2 * i}}}."} for i in range(10, 30)]
+    file = tmp_path / "math.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+COLUMNS = {"split": "train", "eval_split": "", "prompt": "problem", "answer": "solution", "eval_problems": 5}
+
+
+def test_a_file_becomes_problems_and_the_last_rows_are_held_out(math_file):
+    data = load_dataset(str(math_file), **COLUMNS, instruction="")
+    assert [row["prompt"] for row in data.held_out] == [f"{i}+{i}=" for i in range(25, 30)]
+    assert len(data.train) == 15
+    assert data.correct(r"so \boxed{50}", data.held_out[0]["answer"])
+    asked = load_dataset(str(math_file), **COLUMNS, instruction="Box it.").train[0]["prompt"]
+    assert asked == [{"role": "user", "content": "10+10=\n\nBox it."}]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"prompt": "question"}, "column 'question' is not in dataset .*; it has problem, solution"),
+        ({"answer": "final"}, "column 'final' is not in dataset .*; it has problem, solution"),
+        ({"eval_problems": 20}, "too few rows"),
+        ({"eval_split": "test"}, "a file has no splits"),
+    ],
+)
+def test_a_dataset_that_does_not_fit_is_refused_in_one_line(math_file, change, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        load_dataset(str(math_file), **{**COLUMNS, **change}, instruction="")
+    assert "\n" not in str(caught.value)
+
+
+def test_no_such_dataset_is_a_config_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"missing\.jsonl"):
+        load_dataset(str(tmp_path / "missing.jsonl"), **COLUMNS, instruction="")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{4}", "4"),
+        (r"first \boxed{3}, no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{4", None),
+        ("4", None),
+        ("", None),
+    ],
+)
+def test_the_last_complete_box_is_the_answer(text, answer):
+    assert boxed(text) == answer
+
+
+def test_boxes_are_compared_as_text_blanks_aside():
+    assert boxed_correct(r"\boxed{\dfrac{1}{2}}", r"so $x=\boxed{ \frac{1} {2} }$")
+    assert boxed_correct(r"\boxed{$4$}", "4")
+    assert not boxed_correct(r"\boxed{0.5}", r"\boxed{\frac{1}{2}}")
+    assert not boxed_correct("4", "4")
+
+
+def test_any_model_and_any_dataset_train_through_the_same_config(math_file, tmp_path):
+    from rl_reward.experiments.additions.policy import POLICY
+
+    config = replace(
+        SHORT,
+        model=str(POLICY),
+        dataset=str(math_file),
+        prompt_column="problem",
+        answer_column="solution",
+        micro_batches=2,
+        eval_problems=4,
+        eval_batch=3,
+        kl=0.1,
+        trainer={"weight_decay": 0.1},
+    )
+    result = run(config, SPARSE, 0, tmp_path / "out", no_tick)
+    assert result.steps == [0, 1, 2]
+    assert result.success == [0, 0, 0]  # the policy of the additions draws no boxes
+    with pytest.raises(ConfigError, match="cannot load model"):
+        run(replace(config, model=str(tmp_path / "nothing")), SPARSE, 0, tmp_path / "out", no_tick)
+
+
+@pytest.mark.parametrize("name", ["additions", "qwen3_8b_math"])
+def test_the_configs_that_ship_are_read_whole(name):
+    (experiment,) = configs.load(ROOT / "configs" / "grpo" / f"{name}.yaml")
+    assert isinstance(experiment.settings, GrpoConfig)
+    assert isinstance(experiment.settings.judge, JudgeConfig)
+    for arm in experiment.arms.values():
+        assert isinstance(arm, GrpoArm)
+        judge_of(experiment.settings, arm, 0)
+
+
+def test_the_paper_scale_config_is_the_papers():
+    (experiment,) = configs.load(ROOT / "configs" / "grpo" / "qwen3_8b_math.yaml")
+    config = experiment.settings
+    assert (config.group_size, config.prompts_per_step, config.learning_rate) == (16, 64, 2e-5)
+    assert (config.max_completion_length, experiment.arms["verifier"].weight) == (512, 0.1)
+
+
+def test_the_flat_script_trains_the_same_policy(trained, tmp_path, capsys):
+    from training.grpo import main
+
+    file = tmp_path / "short.yaml"
+    file.write_text(
+        "name: short\nkind: grpo\nillustrative: true\nseeds: [0]\nbaselines: [sparse]\nprimary: oracle\n"
+        "grpo: {group_size: 4, prompts_per_step: 4, max_steps: 2, eval_every: 1, eval_problems: 20}\n"
+        "arms:\n  sparse: {}\n  oracle: {judge: oracle, weight: 0.5}\n"
+    )
+    curve = main([str(file), "--arm", "oracle", "--seed", "0", "--out", str(tmp_path / "policy")])
+    result, weights = trained(ORACLE, 0)
+    assert curve == result.success
+    assert same(weights, load_file(tmp_path / "policy" / "model.safetensors"))
+    assert "exact answers" in capsys.readouterr().out
