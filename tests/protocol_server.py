@@ -190,6 +190,19 @@ def fails(status: int, message: str = "try later", **headers: str) -> Fault:
     return lambda request, body: error(status, message, named)
 
 
+def answers(body: str | bytes, status: int = 200, compressed: bool = False, **headers: str) -> Fault:
+    """Return the fault of an answer of these very bytes, whatever they are."""
+    content = body.encode() if isinstance(body, str) else body
+
+    def fault(request: web.Request, asked: Body) -> web.StreamResponse:
+        response = web.Response(body=content, status=status, headers=headers, content_type="application/json")
+        if compressed:
+            response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    return fault
+
+
 def hang(request: web.Request, body: Body) -> web.StreamResponse:
     """Never answer."""
     raise NotImplementedError("the server waits instead")

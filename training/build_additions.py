@@ -45,10 +45,10 @@ def build_policy() -> None:
     for step in range(PRETRAINING_STEPS):
         drawn = [pupils[i] for i in rng.integers(len(pupils), size=BATCH)]
         texts = [problem.prompt + noisy_working(problem, rng) + tokenizer.eos_token for problem in drawn]
-        batch: Any = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt", return_token_type_ids=False)
+        batch: Any = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
         labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
         labels[:, : len(drawn[0].prompt)] = -100
-        loss = model(**batch, labels=labels).loss
+        loss = model(batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).loss
         descend(loss, optimizer, decay)
         if step % 100 == 99:
             print(f"pretraining step {step + 1}/{PRETRAINING_STEPS}: loss {loss.item():.3f}", flush=True)
@@ -111,7 +111,8 @@ def report() -> None:
     stages = {"early": POLICY}
     for stage, steps in LATER_STAGES.items():
         stages[stage] = Path(tempfile.mkdtemp())
-        run(GrpoConfig(max_steps=steps, eval_every=steps), GrpoArm("sparse"), 100, stages[stage], lambda done, total: None)
+        config = GrpoConfig(max_steps=steps, eval_every=steps)
+        run(config, GrpoArm("sparse"), 100, stages[stage], lambda done, total: None)
     found = {stage: agreement(judge, load_policy(folder)) for stage, folder in stages.items()}
     described = {
         "labels": "each of the three numbers of a working, right or wrong",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Protocol
 
+from rl_reward._checks import check_number
 from rl_reward.errors import ConfigError
 
 Weight = float | tuple[float, float] | Callable[[float], float]
@@ -54,6 +54,4 @@ def weight_at(weight: Weight, state: TrainerState | None) -> float:
 
 
 def _checked(weight: float) -> float:
-    if not math.isfinite(weight) or weight < 0:
-        raise ConfigError(f"weight must be finite and >= 0, got {weight}")
-    return float(weight)
+    return check_number("weight", weight, least=0)

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from rl_reward._checks import check_int, check_number, check_text
 from rl_reward.adapters.messages import Text, text_of
 from rl_reward.adapters.schedule import TrainerState, Weight, checked_weight, weight_at
 from rl_reward.adapters.unscored import UnscoredLimit
@@ -106,9 +107,11 @@ class VerifierReward:
         Raises:
             ConfigError: An argument is out of its range.
         """
-        _check(group_size >= 2, f"group_size must be at least 2, got {group_size}: a group of one has no mean to beat")
-        _check(eval_group_size is None or eval_group_size >= 1, f"eval_group_size must be >= 1, got {eval_group_size}")
-        _check(math.isfinite(min_spread) and min_spread >= 0, f"min_spread must be finite and >= 0, got {min_spread}")
+        check_int("group_size", group_size, least=2)  # a group of one has no mean to beat
+        if eval_group_size is not None:
+            check_int("eval_group_size", eval_group_size, least=1)
+        check_number("min_spread", min_spread, least=0)
+        check_text("name", name)
         self.__name__ = name
         self.verifier = verifier
         self.weight = checked_weight(weight)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from rl_reward.errors import BackendError, ConfigError
+from rl_reward._checks import check_int, check_number
+from rl_reward.errors import BackendError
 from rl_reward.scores import Score
 
 
@@ -23,10 +24,8 @@ class UnscoredLimit:
         Raises:
             ConfigError: A number is out of its range.
         """
-        if not 0 <= max_unscored <= 1:
-            raise ConfigError(f"max_unscored is a share in [0, 1], got {max_unscored}")
-        if window < 1:
-            raise ConfigError(f"window must be at least 1 row, got {window}")
+        check_number("max_unscored", max_unscored, least=0, most=1)
+        check_int("window", window, least=1)
         self._name = name
         self._max_unscored = max_unscored
         self._window = window

@@ -28,7 +28,7 @@ def completions(
     Prompts are all text or all messages; messages go through the chat template.
     """
     batch = encode(tokenizer, prompts, chat_template_kwargs or {}).to(model.device)
-    sampling = dict(do_sample=temperature is not None, temperature=temperature, top_k=0 if temperature else None)
+    sampling = {"do_sample": temperature is not None, "temperature": temperature, "top_k": 0 if temperature else None}
     with torch.inference_mode():
         written_NT = model.generate(**batch, **sampling, top_p=None, max_new_tokens=max_new_tokens)
     return tokenizer.batch_decode(written_NT[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)

@@ -23,6 +23,11 @@ from rl_reward.verifier import Verifier
 
 ScaleRewards = Literal["group", "batch", "none"]
 
+_AT_LEAST_1 = (
+    *("prompts_per_step", "micro_batches", "max_steps", "max_completion_length"),
+    *("eval_every", "eval_problems", "eval_batch", "threads"),
+)
+
 
 @dataclass(frozen=True)
 class JudgeConfig:
@@ -66,10 +71,8 @@ class GrpoArm:
         kind, _, model = self.judge.partition(":")
         if self.judge not in ("none", "stand-in", "oracle") and not (kind in ("openai", "local") and model):
             raise ConfigError(f"judge must be none, stand-in, oracle, openai:MODEL or local:FOLDER, got {self.judge!r}")
-        if self.weight < 0:
-            raise ConfigError(f"weight must be >= 0, got {self.weight}")
-        if (self.judge == "none") != (self.weight == 0.0):
-            raise ConfigError(f"weight must be 0 without a judge and above 0 with one, got {self.weight} with {self.judge}")
+        if self.weight < 0 or (self.judge == "none") != (self.weight == 0.0):
+            raise ConfigError(f"weight must be above 0 with a judge and 0 without, got {self.weight} with {self.judge}")
         if self.judge == "none" and self.shuffled:
             raise ConfigError("there is nothing to shuffle without a judge; name one")
         if self.judge in ("stand-in", "oracle") and self.judge not in self.name:
@@ -142,8 +145,7 @@ class GrpoConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers outside their range."""
-        positive = ("prompts_per_step", "micro_batches", "max_steps", "eval_every", "eval_problems", "eval_batch", "threads")
-        for name in (*positive, "max_completion_length"):
+        for name in _AT_LEAST_1:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.group_size < 2:
@@ -151,7 +153,7 @@ class GrpoConfig:
         if self.scale_rewards not in get_args(ScaleRewards):
             raise ConfigError(f"scale_rewards must be group, batch or none, got {self.scale_rewards!r}")
         if self.completions_per_step % self.micro_batches:
-            raise ConfigError(f"{self.completions_per_step} completions do not divide into {self.micro_batches} micro_batches")
+            raise ConfigError(f"micro_batches must divide {self.completions_per_step}, got {self.micro_batches}")
 
     @property
     def completions_per_step(self) -> int:

@@ -105,31 +105,31 @@ def build_trainer(config: GrpoConfig, arm: GrpoArm, data: MathData, seed: int, o
 
 def arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
     """Return TRL's own config; `config.trainer` wins."""
-    ours: dict[str, Any] = dict(
-        output_dir=str(out),
-        seed=seed,
-        num_generations=config.group_size,
-        per_device_train_batch_size=config.completions_per_step // config.micro_batches,
-        gradient_accumulation_steps=config.micro_batches,
-        max_steps=config.max_steps,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type="constant",
-        beta=config.kl,
-        temperature=config.temperature,
-        max_completion_length=config.max_completion_length,
-        chat_template_kwargs=dict(config.chat_template_kwargs),
-        scale_rewards=config.scale_rewards,
-        reward_weights=[1.0, config.format_weight, 1.0],
-        use_cpu=config.use_cpu,
-        bf16=False,
-        gradient_checkpointing=False,
+    ours: dict[str, Any] = {
+        "output_dir": str(out),
+        "seed": seed,
+        "num_generations": config.group_size,
+        "per_device_train_batch_size": config.completions_per_step // config.micro_batches,
+        "gradient_accumulation_steps": config.micro_batches,
+        "max_steps": config.max_steps,
+        "learning_rate": config.learning_rate,
+        "lr_scheduler_type": "constant",
+        "beta": config.kl,
+        "temperature": config.temperature,
+        "max_completion_length": config.max_completion_length,
+        "chat_template_kwargs": dict(config.chat_template_kwargs),
+        "scale_rewards": config.scale_rewards,
+        "reward_weights": [1.0, config.format_weight, 1.0],
+        "use_cpu": config.use_cpu,
+        "bf16": False,
+        "gradient_checkpointing": False,
         # Every step's metrics are kept for the result; nothing is printed.
-        logging_steps=1,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-        dataloader_pin_memory=not config.use_cpu,
-    )
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": not config.use_cpu,
+    }
     return GRPOConfig(**{**ours, **config.trainer})
 
 
@@ -148,9 +148,7 @@ def policy_of(config: GrpoConfig) -> tuple[Any, Any]:
 class Examiner(TrainerCallback):
     """Answers the held-out problems greedily: before the first step, every `eval_every` steps and after the last."""
 
-    def __init__(
-        self, config: GrpoConfig, data: MathData, tokenizer: Any, tick: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, config: GrpoConfig, data: MathData, tokenizer: Any, tick: Callable[[int, int], None]) -> None:
         """Keep what is needed to ask and to check."""
         self.config, self.data, self.tokenizer, self.tick = config, data, tokenizer, tick
         self.steps: list[int] = []

@@ -67,7 +67,9 @@ def load_dataset(
     held_out = _read(source, eval_split, prompt, answer, instruction) if eval_split else rows[-eval_problems:]
     train = rows if eval_split else rows[:-eval_problems]
     if not train or len(held_out) < eval_problems:
-        raise ConfigError(f"{source} has too few rows for eval_problems={eval_problems}; lower it or name an eval_split")
+        raise ConfigError(
+            f"{source} has too few rows for {eval_problems} eval_problems; lower it or name an eval_split"
+        )
     return MathData(train, held_out[:eval_problems], boxed_correct, lambda text: boxed(text) is not None)
 
 
@@ -105,7 +107,8 @@ def _read(source: str, split: str, prompt: str, answer: str, instruction: str) -
     try:
         table = loader(source, split=split) if kind is None else loader(kind, data_files={split: source}, split=split)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot load split {split!r} of dataset {source!r}: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"cannot load split {split!r} of dataset {source!r}: {reason}") from error
     for column in (prompt, answer):
         if column not in table.column_names:
             raise ConfigError(f"column {column!r} is not in dataset {source!r}; it has {', '.join(table.column_names)}")

@@ -612,8 +612,8 @@ def test_buffer_settings_out_of_range(settings: dict[str, Any], reason: str) -> 
     ("make", "reason"),
     [
         (lambda: RelabelCallback(None, every=0), "at least 1, got 0"),
-        (lambda: RelabelCallback(None, window=0), "at least 1, got 1 and 0"),
-        (lambda: RelabelCallback(None, max_unscored=20.0), r"in \[0, 1\], got 20"),
+        (lambda: RelabelCallback(None, window=0), "window must be an integer of at least 1, got 0"),
+        (lambda: RelabelCallback(None, max_unscored=20.0), "max_unscored must be a finite number >= 0 and <= 1, got 20"),
     ],
 )
 def test_callback_settings_out_of_range(make: Callable[[], Any], reason: str) -> None:

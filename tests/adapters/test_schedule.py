@@ -40,5 +40,5 @@ def test_bad_weights_are_refused(weight):
 def test_a_change_needs_a_state_and_good_values():
     with pytest.raises(ConfigError, match="passes no trainer_state"):
         weight_at((0.4, 0.0), None)
-    with pytest.raises(ConfigError, match="weight must be finite and >= 0, got -1"):
+    with pytest.raises(ConfigError, match="weight must be a finite number >= 0, got -1"):
         weight_at(lambda _: -1.0, at(0))

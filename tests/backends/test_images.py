@@ -30,11 +30,21 @@ def test_files_and_bytes_pass_unchanged(kind: str, media_type: str, tmp_path: Pa
         assert (encode(image).data, encode(image).media_type) == (path.read_bytes(), media_type)
 
 
+@pytest.mark.parametrize("shape", [(0, 5, 3), (3, 5), (3, 5, 4)])
+def test_what_is_no_frame_is_refused(shape: tuple[int, ...]):
+    with pytest.raises(ConfigError, match=r"a frame must be uint8 \[H, W, 3\] and not empty, got uint8"):
+        encode(np.zeros(shape, np.uint8))
+    with pytest.raises(ConfigError, match="got float64"):
+        encode(np.zeros((3, 5, 3)))
+
+
 def test_what_is_no_image_is_refused_by_name(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"cannot read the image .*missing.png: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read the image .*missing.png': No such file"):
         encode(tmp_path / "missing.png")
     (tmp_path / "notes.txt").write_text("hello there")
-    with pytest.raises(ConfigError, match=r"must be PNG or JPEG, got .*notes.txt that start with b'hello th'"):
+    with pytest.raises(ConfigError, match=r"must be PNG or JPEG, got .*notes.txt' that start with b'hello th'"):
         encode(tmp_path / "notes.txt")
+    with pytest.raises(ConfigError, match="cannot read the image .*null"):
+        encode("a\0b.png")
     with pytest.raises(ConfigError, match="got 4 bytes that start with b'GIF8'"):
         encode(b"GIF8")

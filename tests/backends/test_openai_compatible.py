@@ -214,20 +214,45 @@ def test_another_event_loop_gets_connections_of_its_own():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base_url": "localhost:8000/v1"}, "base_url must look like http://host:port/v1, got 'localhost:8000/v1'"),
+        ({"base_url": "localhost:8000/v1"}, "base_url must look like http://host:port/v1"),
         ({"base_url": "http://host:eighty/v1"}, "base_url must look like"),
-        ({"base_url": "http://me:sk-1@host/v1"}, "must hold no key"),
+        ({"base_url": "http://me:sk-1@host/v1"}, "must be an address without key"),
+        ({"base_url": "http://ho\nst/v1"}, "base_url must look like"),
+        ({"base_url": "http://host/v1\n"}, "base_url must look like"),
+        ({"base_url": "http://host:99999/v1"}, "base_url must look like"),
+        ({"base_url": "http://1.2.3.400/v1"}, "base_url must look like"),
+        ({"base_url": "http://[::g]/v1"}, "base_url must look like"),
+        ({"base_url": "http://[1:2]/v1"}, "base_url must look like"),
+        ({"base_url": 8000}, "base_url must be"),
         ({"model": ""}, "model must be a name"),
+        ({"model": "a\nb"}, "model must be a name"),
+        ({"model": 5}, "model must be a name"),
         ({"prefill": "maybe"}, "prefill must be one of auto, always, never, got 'maybe'"),
         ({"temperature": 0.0}, "temperature must be a finite number > 0, got 0.0"),
+        ({"temperature": True}, "temperature must be a finite number > 0, got True"),
         ({"deadline": math.nan}, "deadline must be"),
-        ({"top_logprobs": 0}, "top_logprobs must be >= 1, got 0"),
-        ({"max_retries": -1}, "max_retries must be >= 0, got -1"),
+        ({"deadline": "60"}, "deadline must be"),
+        ({"try_timeout": 0}, "try_timeout must be a finite number > 0, got 0"),
+        ({"top_logprobs": 0}, "top_logprobs must be an integer of at least 1, got 0"),
+        ({"top_logprobs": None}, "top_logprobs must be"),
+        ({"max_answer_tokens": 4.5}, "max_answer_tokens must be"),
+        ({"max_retries": -1}, "max_retries must be an integer of at least 0, got -1"),
+        ({"extra_body": {"stop": {"a"}}}, "extra_body must hold what JSON can hold"),
+        ({"extra_body": {"top_p": math.nan}}, "extra_body must hold"),
+        ({"extra_body": 5}, "extra_body must hold"),
+        ({"chat_template_kwargs": {"x": "\ud83d"}}, "chat_template_kwargs must hold"),
     ],
 )
 def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
         OpenAICompatible(**{"model": "m", **options})
+
+
+@pytest.mark.parametrize(
+    "url", ["https://host.name:8443/v1/", "http://[::1]:80/v1", "http://127.0.0.1", "http://a_b-c"]
+)
+def test_addresses_are_taken(url: str):
+    assert OpenAICompatible("m", url).base_url == url.rstrip("/")
 
 
 def test_identity_tells_models_servers_and_settings_apart():

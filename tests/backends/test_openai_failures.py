@@ -45,8 +45,8 @@ def test_a_passing_failure_is_tried_again(fault: Any):
     [
         (fails(429, "slow down"), r"HTTP 429: slow down \(5 tries\)"),
         (fails(500), r"HTTP 500: try later \(5 tries\)"),
-        (truncated, r"no valid JSON \(5 tries\)"),
-        (html, r"no JSON object|no chat completion"),
+        (truncated, r"no valid JSON: .* \(5 tries\)"),
+        (html, r"no valid JSON: <html>busy</html> \(5 tries\)"),
         (hung_up, r"connection failed .*\(5 tries\)"),
     ],
 )

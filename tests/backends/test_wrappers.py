@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import pickle
+import sqlite3
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from forks import in_a_fork
 
 from rl_reward.backends.base import Message, Reply, Request, Token
 from rl_reward.backends.cache import Cached
@@ -198,6 +201,58 @@ def test_a_pickled_cache_reads_the_same_file(tmp_path: Path):
     assert run(again.reply(question())).usage == Usage()
 
 
+DAMAGED = ["", "{", "null", '{"tokens": 5}', '{"tokens": []}', "[" * 100_000, b"\xff", 7]
+DAMAGED += ['{"tokens": [], "content": 5, "reasoning": "", "finish_reason": ""}']
+DAMAGED += ['{"tokens": [{"text": "T", "logprob": "low", "alternatives": []}]}']
+
+
+@pytest.mark.parametrize("row", DAMAGED)
+def test_a_damaged_row_is_a_question_not_asked(row: Any, tmp_path: Path):
+    path = tmp_path / "answers.sqlite"
+    run(Cached(Scripted(), path).reply(question()))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE replies SET reply = ?", (row,))
+    inner = Scripted()
+    assert run(Cached(inner, path).reply(question())).usage == COST
+    assert run(Cached(inner, path).reply(question())).usage == Usage() and inner.calls == 1
+
+
+@pytest.mark.parametrize("table", ["users (name TEXT)", "replies (key TEXT UNIQUE, reply TEXT)"])
+def test_a_database_of_another_program_is_no_cache_and_stays_as_it_is(table: str, tmp_path: Path):
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE {table}")
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="cannot be used as a cache .*another program"):
+        Cached(Scripted(), path)
+    assert path.read_bytes() == before
+
+
+def test_a_cache_that_breaks_in_the_middle_says_so(tmp_path: Path):
+    path = tmp_path / "answers.sqlite"
+    judge = Cached(Scripted(), path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE replies")
+    with pytest.raises(ConfigError, match="cannot be used as a cache .*no such table"):
+        run(judge.reply(question()))
+
+
+@pytest.mark.parametrize("limit", [0, True, 2.5, math.nan, "3"])
+def test_a_number_of_entries_that_is_none_is_refused(limit: Any):
+    with pytest.raises(ConfigError, match="max_entries must be an integer of at least 1"):
+        Cached(Scripted(), max_entries=limit)
+
+
+def test_a_fork_opens_the_file_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    opened, connect = list[int](), sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: opened.append(os.getpid()) or connect(*a, **k))
+    judge = Cached(Scripted(), tmp_path / "answers.sqlite")
+    run(judge.reply(question("parent")))
+    assert in_a_fork(lambda: run(judge.reply(question("child"))) and opened[1:] == [os.getpid()])
+    assert run(judge.reply(question("child"))).usage == Usage(), "written by the child, read by the parent"
+    assert opened == [os.getpid()]
+
+
 # UsageMeter
 
 
@@ -252,6 +307,18 @@ def test_requests_are_spaced_evenly():
     assert clock.naps[-1] == 0.0, "a pause is not made up for"
 
 
+def test_another_event_loop_has_a_queue_of_its_own():
+    clock = Clock()
+    judge = RateLimited(Scripted(), 4.0, clock=clock, sleep=clock.sleep)
+
+    async def together() -> None:
+        await asyncio.gather(*(judge.reply(question()) for _ in range(3)))
+
+    run(together())
+    run(together())
+    assert clock.naps == pytest.approx([0.0] + [0.25] * 5), "the limit holds across them"
+
+
 def test_who_gives_up_waiting_leaves_no_gap():
     clock = Clock()
     inner = Scripted()
@@ -267,15 +334,31 @@ def test_who_gives_up_waiting_leaves_no_gap():
     assert inner.calls == 2 and clock.now == pytest.approx(101.0)
 
 
-@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan, math.inf])
-def test_a_limit_that_is_none_is_refused(limit: float):
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan, math.inf, True, "3", None])
+def test_a_limit_that_is_none_is_refused(limit: Any):
     with pytest.raises(ConfigError, match="requests_per_second must be a finite number > 0"):
         RateLimited(Scripted(), limit)
 
 
 # All of them
 
+
+async def slowly(seconds: float) -> None:
+    await asyncio.sleep(0.1)
+
+
 WRAPPERS: list[Callable[[Any], Any]] = [Cached, UsageMeter, lambda backend: RateLimited(backend, 1000.0)]
+
+
+@pytest.mark.parametrize("wrap", [*WRAPPERS, lambda backend: RateLimited(backend, 1000.0, sleep=slowly)])
+def test_a_fork_in_the_middle_of_a_question_asks_its_own(wrap: Callable[[Any], Any]):
+    async def forked() -> tuple[bool, Usage]:
+        judge = wrap(Scripted(seconds=0.1))
+        first = asyncio.create_task(judge.reply(question()))
+        await asyncio.sleep(0.02)
+        return in_a_fork(lambda: run(judge.reply(question())).usage == COST), (await first).usage
+
+    assert run(forked()) == (True, COST)
 
 
 @pytest.mark.parametrize("wrap", WRAPPERS)

@@ -126,13 +126,14 @@ def test_no_text_can_spell_a_grade_or_an_end(stand_in):
 
 
 def test_the_stand_in_prefers_right_workings_and_keeps_its_doubts(stand_in):
-    judge = Verifier(stand_in)
-    right, wrong = judge.score_many([("23+45=", "8;6#68"), ("23+45=", "7;5#57")])
-    assert right.status == wrong.status == "logprob"
-    assert right.value > wrong.value
-    (distribution,) = right.distributions["Correctness"]
-    assert distribution.coverage > 0.99
-    assert 0 < distribution.entropy
+    asked = problems("evaluation")[:100]
+    right = Verifier(stand_in).score_many([(p.prompt, p.working) for p in asked])
+    wrong = Verifier(stand_in).score_many([(p.prompt, Addition(p.b, 99 - p.a // 2).working) for p in asked])
+    assert {score.status for score in (*right, *wrong)} == {"logprob"}
+    assert np.mean([score.value for score in right]) > np.mean([score.value for score in wrong]) + 0.4
+    distributions = [d for score in right for ds in score.distributions.values() for d in ds]
+    assert min(d.coverage for d in distributions) > 0.99
+    assert np.mean([d.entropy for d in distributions]) > 0.05
 
 
 def test_grades_are_levels_in_equal_steps_on_any_scale(stand_in):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_reward._checks import check_int, check_number
 from rl_reward.adapters.sb3.recorded import RecordedEpisode, dealt
 from rl_reward.adapters.sb3.records import Records, judged, rewards, step_of, unlabelled
 from rl_reward.adapters.sb3.waiting import Observation, Row, WaitingRows, each
@@ -105,14 +106,14 @@ class RelabelReplayBuffer(ReplayBuffer):
         """
         if optimize_memory_usage:
             raise ConfigError("optimize_memory_usage=True cannot tell time limits from terminal states; leave it False")
-        _check_count("lag", lag, 0)
-        _check_count("n_steps", n_steps, 1)
+        check_int("lag", lag, least=0)
+        check_int("n_steps", n_steps, least=1)
         if n_steps > 1 and isinstance(observation_space, spaces.Dict):
             raise ConfigError(f"n_steps must be 1 for Dict observations, got {n_steps}; flatten them to a Box")
         self.shaping = shaping or Shaping()
         self.lag = lag
         self.n_steps = n_steps
-        self.gamma = self.shaping.gamma if gamma is None else gamma
+        self.gamma = self.shaping.gamma if gamma is None else check_number("gamma", gamma, above=0, most=1)
         base: Any = super()
         base.__init__(buffer_size, observation_space, action_space, device, n_envs, **self._base_kwargs())
         self.records = unlabelled((self.buffer_size, n_envs))
@@ -235,8 +236,3 @@ class _NStepRelabelReplayBuffer(RelabelReplayBuffer, NStepReplayBuffer):
 
     def _base_kwargs(self) -> dict[str, Any]:
         return {"n_steps": self.n_steps, "gamma": self.gamma}
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} must be an integer of at least {least}, got {cast(object, value)!r}")

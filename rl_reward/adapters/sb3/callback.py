@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
+from rl_reward._checks import check_int, check_number
 from rl_reward.adapters.sb3.buffer import RelabelReplayBuffer
 from rl_reward.adapters.sb3.checks import check_model
 from rl_reward.adapters.sb3.records import Episode, judged, step_of
@@ -68,10 +69,9 @@ class RelabelCallback(BaseCallback):
             verbose: See `BaseCallback`.
         """
         super().__init__(verbose)
-        if every < 1 or window < 1:
-            raise ConfigError(f"every and window must be at least 1, got {every} and {window}")
-        if not 0.0 <= max_unscored <= 1.0:
-            raise ConfigError(f"max_unscored must be in [0, 1], got {max_unscored}")
+        check_int("every", every, least=1)
+        check_int("window", window, least=1)
+        check_number("max_unscored", max_unscored, least=0, most=1)
         self.judge, self.task, self.every, self.max_unscored = judge, task, every, max_unscored
         self.usage, self.seconds, self.asked, self.read = Usage(), 0.0, 0, 0
         self._reads: deque[tuple[int, int]] = deque(maxlen=window)

@@ -1,4 +1,4 @@
-"""The math task of the small experiments: two-digit additions with workings, generated and split without a data file."""
+"""The math task of the small experiments: two-digit additions with workings, generated, and split by operands."""
 
 from __future__ import annotations
 
