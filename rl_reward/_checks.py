@@ -25,13 +25,21 @@ def check_number(
     """
     limits = {">=": least, ">": above, "<=": most}
     told = " and ".join(f"{sign} {limit:g}" for sign, limit in limits.items() if limit is not None)
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    number = float(value) if is_number else math.nan  # pyright: ignore[reportArgumentType]
+    number = _float(value)
     low = -math.inf if least is None else least
     high = math.inf if most is None else most
     if not (math.isfinite(number) and low <= number <= high and (above is None or number > above)):
         raise ConfigError(f"{name} must be a finite number{' ' if told else ''}{told}, got {_shown(value)}")
     return number
+
+
+def _float(value: object) -> float:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def check_int(name: str, value: object, *, least: int | None = None, most: int | None = None) -> int:

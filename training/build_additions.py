@@ -35,7 +35,7 @@ LATER_STAGES = {"middle": 50, "late": 150}
 
 def build_policy() -> None:
     """Pretrain the policy on the workings of a pupil who misremembers; it ends with about one right answer in four."""
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
     rng = np.random.default_rng(0)
     tokenizer = character_tokenizer()
     model = fresh_model(tokenizer)
@@ -61,7 +61,7 @@ def build_policy() -> None:
 
 def build_stand_in() -> None:
     """Train the stand-in verifier on labelled workings of the policy."""
-    torch.manual_seed(1)
+    torch.manual_seed(1)  # pyright: ignore[reportUnknownMemberType]
     rng = np.random.default_rng(1)
     tokenizer = character_tokenizer(GRADES)
     model = fresh_model(tokenizer)
@@ -71,7 +71,7 @@ def build_stand_in() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.1)
     decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STAND_IN_STEPS)
     for step in range(STAND_IN_STEPS):
-        rows = torch.from_numpy(rng.choice(len(workings), size=STAND_IN_BATCH, replace=False))
+        rows = torch.tensor(rng.choice(len(workings), size=STAND_IN_BATCH, replace=False))
         logits = model(input_ids=ids_NL[rows], attention_mask=mask_NL[rows]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels_NL[rows].flatten())
         descend(loss, optimizer, decay)
@@ -127,7 +127,7 @@ def report() -> None:
 
 def agreement(judge: Verifier, policy: Any) -> dict[str, float | int | None]:
     """Return how often the judge puts the right one of two workings of one evaluation problem first."""
-    torch.manual_seed(2)
+    torch.manual_seed(2)  # pyright: ignore[reportUnknownMemberType]
     held_out = len(problems("evaluation"))
     workings = written("evaluation", 8 * held_out, 1.0, policy)
     scores_MG = np.array([score.value for score in judge.score_many(workings)], dtype=float).reshape(8, held_out).T
@@ -151,7 +151,7 @@ def agreement(judge: Verifier, policy: Any) -> dict[str, float | int | None]:
 def descend(loss: torch.Tensor, optimizer: torch.optim.Optimizer, decay: Any) -> None:
     """Take one step down `loss`."""
     optimizer.zero_grad()
-    loss.backward()
+    loss.backward()  # pyright: ignore[reportUnknownMemberType]
     optimizer.step()
     decay.step()
 

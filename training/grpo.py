@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from rl_reward.adapters.trl import VerifierReward, text_of
 from rl_reward.errors import RlRewardError
@@ -47,10 +48,10 @@ def main(arguments: list[str] | None = None) -> list[float]:
     model, tokenizer = policy_of(config)
 
     # 3. The rewards. The first two can be checked, and stay apart from the judge's.
-    def correct(completions: Sequence[Any], answer: Sequence[str], **columns: Any) -> list[float]:
+    def correct(completions: Sequence[Any], answer: Sequence[str], **columns: Any) -> list[float | None]:
         return [float(data.correct(text_of(c), a)) for c, a in zip(completions, answer, strict=True)]
 
-    def well_formed(completions: Sequence[Any], **columns: Any) -> list[float]:
+    def well_formed(completions: Sequence[Any], **columns: Any) -> list[float | None]:
         return [float(data.well_formed(text_of(c))) for c in completions]
 
     judged = VerifierReward(
@@ -63,6 +64,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     )
 
     # 4. The trainer: TRL's own.
+    table: Any = Dataset
     trl_config: dict[str, Any] = {
         "output_dir": options.out or tempfile.mkdtemp(),
         "seed": options.seed,
@@ -93,7 +95,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
         processing_class=tokenizer,
         reward_funcs=[correct, well_formed, judged],
         args=GRPOConfig(**trl_config),
-        train_dataset=Dataset.from_list([dict(row) for row in data.train]),
+        train_dataset=table.from_list([dict(row) for row in data.train]),
     )
     trainer.remove_callback(PrinterCallback)
 
@@ -118,7 +120,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
 
     # 6. Training.
     print(f"{experiment.name}: {arm.name}, seed {options.seed}, judge: {arm.judge_name}")
-    trainer.train()
+    trainer.train()  # pyright: ignore[reportUnknownMemberType]
     log = [row for row in trainer.state.log_history if "judge/calls" in row]
     calls, seconds = (sum(row[f"judge/{cost}"] for row in log) for cost in ("calls", "seconds"))
     print(f"judge: {calls:.0f} calls, {seconds:.1f} s")

@@ -52,8 +52,8 @@ class OpenAICompatible:
     (`continue_final_message` of vLLM and SGLang): a score then costs a few tokens. Whether it does is asked once, with
     a tiny question before the first request. Elsewhere, and after an analysis, the tags are the model's own.
 
-    The key is sent to `base_url` and appears in no message, repr or pickle; a copy in another process reads it from the
-    environment again.
+    The key and the questions are sent to `base_url` and not to where it redirects. The key appears in no message, repr,
+    pickle or answer, also where the server repeats it; a copy in another process reads it from the environment again.
     """
 
     sees_data = False
@@ -89,7 +89,7 @@ class OpenAICompatible:
             max_analysis_tokens: Limit of an analysis with its verdict, >= 1.
             max_answer_tokens: Limit of a verdict whose tags the model writes itself, >= 1.
             prefill: "auto": asked once; "always" and "never": not asked.
-            extra_body: Further fields of every request; a field given as None is left out of it.
+            extra_body: Further fields of every request, as JSON has them; a field given as None is left out of it.
             chat_template_kwargs: Passed to the chat template, e.g. {"enable_thinking": False}.
             deadline: Seconds for one request, its retries included, > 0.
             try_timeout: Seconds without a byte after which one try counts as failed; None: only the deadline counts.

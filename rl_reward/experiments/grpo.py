@@ -116,7 +116,7 @@ class GrpoConfig:
     """Parts a step's completions are divided into, to save memory."""
     max_steps: int = 100
     """Optimizer steps."""
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-4
     """Constant over the run."""
     kl: float = 0.0
     """Weight of the KL penalty (TRL calls it beta)."""

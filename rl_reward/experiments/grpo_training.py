@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ try:
     import torch
     import transformers
     from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 except ImportError as error:
     raise MissingExtraError("trl", "trl") from error
 
@@ -34,7 +36,7 @@ def train(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable
     trainer = build_trainer(config, arm, data, seed, out)
     examiner = Examiner(config, data, trainer.processing_class, tick)
     trainer.add_callback(examiner)
-    trainer.train()
+    trainer.train()  # pyright: ignore[reportUnknownMemberType]
     trainer.save_model(str(out))
     log = [row for row in trainer.state.log_history if "judge/calls" in row]
     judged = arm.judge != "none"
@@ -77,10 +79,10 @@ def load_data(config: GrpoConfig) -> MathData:
 def build_trainer(config: GrpoConfig, arm: GrpoArm, data: MathData, seed: int, out: Path) -> GRPOTrainer:
     """Return the trainer of r_i = r_correct + r_format + beta * r_reasoning, before its first step."""
 
-    def correct(completions: Sequence[Text], answer: Sequence[str], **columns: Any) -> list[float]:
+    def correct(completions: Sequence[Text], answer: Sequence[str], **columns: Any) -> list[float | None]:
         return [float(data.correct(text_of(c), a)) for c, a in zip(completions, answer, strict=True)]
 
-    def well_formed(completions: Sequence[Text], **columns: Any) -> list[float]:
+    def well_formed(completions: Sequence[Text], **columns: Any) -> list[float | None]:
         return [float(data.well_formed(text_of(c))) for c in completions]
 
     reward = VerifierReward(
@@ -92,19 +94,26 @@ def build_trainer(config: GrpoConfig, arm: GrpoArm, data: MathData, seed: int, o
         name="judge",
     )
     model, tokenizer = policy_of(config)
+    table: Any = datasets.Dataset
     trainer = GRPOTrainer(
         model=model,
         processing_class=tokenizer,
         reward_funcs=[correct, well_formed, reward],
         args=arguments(config, seed, out),
-        train_dataset=datasets.Dataset.from_list([dict(row) for row in data.train]),
+        train_dataset=table.from_list([dict(row) for row in data.train]),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
 def arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
-    """Return TRL's own config; `config.trainer` wins."""
+    """Return TRL's own config; `config.trainer` wins.
+
+    Raises:
+        ConfigError: `config.trainer` has a key that TRL does not know.
+    """
+    if unknown := set(config.trainer) - {field.name for field in fields(GRPOConfig)}:
+        raise ConfigError(f"trainer.{min(unknown)} is no argument of TRL's GRPOConfig; correct or remove it")
     ours: dict[str, Any] = {
         "output_dir": str(out),
         "seed": seed,
@@ -139,8 +148,9 @@ def policy_of(config: GrpoConfig) -> tuple[Any, Any]:
         from rl_reward.experiments.additions.policy import load_policy
 
         return load_policy()
+    tokenizer_class: Any = AutoTokenizer
     try:
-        return config.model, AutoTokenizer.from_pretrained(config.model, padding_side="left")
+        return config.model, tokenizer_class.from_pretrained(config.model, padding_side="left")
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot load model {config.model!r}: {' '.join(str(error).split())[:200]}") from error
 

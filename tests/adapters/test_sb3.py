@@ -613,7 +613,10 @@ def test_buffer_settings_out_of_range(settings: dict[str, Any], reason: str) -> 
     [
         (lambda: RelabelCallback(None, every=0), "at least 1, got 0"),
         (lambda: RelabelCallback(None, window=0), "window must be an integer of at least 1, got 0"),
-        (lambda: RelabelCallback(None, max_unscored=20.0), "max_unscored must be a finite number >= 0 and <= 1, got 20"),
+        (
+            lambda: RelabelCallback(None, max_unscored=20.0),
+            "max_unscored must be a finite number >= 0 and <= 1, got 20",
+        ),
     ],
 )
 def test_callback_settings_out_of_range(make: Callable[[], Any], reason: str) -> None:

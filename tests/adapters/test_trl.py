@@ -142,7 +142,7 @@ def test_a_cell_without_criteria_uses_the_verifiers_own():
         ({"eval_group_size": 0}, "eval_group_size must be an integer of at least 1, got 0"),
         ({"weight": -0.1}, "weight must be a finite number >= 0, got -0.1"),
         ({"min_spread": NAN}, "min_spread must be a finite number >= 0, got nan"),
-        ({"max_unscored": 1.5}, "max_unscored is a share in \\[0, 1\\], got 1.5"),
+        ({"max_unscored": 1.5}, "max_unscored must be a finite number >= 0 and <= 1, got 1.5"),
         ({"window": 0}, "window must be an integer of at least 1, got 0"),
     ],
 )

@@ -15,7 +15,7 @@ from protocol_server import StubServer, answers, fails
 
 from rl_reward.backends import openai_http
 from rl_reward.backends.openai_compatible import OpenAICompatible
-from rl_reward.backends.openai_wire import Malformed, model_names, reply_of, usage_of
+from rl_reward.backends.openai_wire import Malformed, reply_of, usage_of
 from rl_reward.errors import BackendError, ConfigError, Unscorable
 
 KEY = "sk-very-secret-1234"

@@ -223,7 +223,7 @@ def test_a_database_of_another_program_is_no_cache_and_stays_as_it_is(table: str
     with sqlite3.connect(path) as connection:
         connection.execute(f"CREATE TABLE {table}")
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match="cannot be used as a cache .*another program"):
+    with pytest.raises(ConfigError, match=r"cannot be used as a cache .*another program"):
         Cached(Scripted(), path)
     assert path.read_bytes() == before
 
@@ -233,7 +233,7 @@ def test_a_cache_that_breaks_in_the_middle_says_so(tmp_path: Path):
     judge = Cached(Scripted(), path)
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE replies")
-    with pytest.raises(ConfigError, match="cannot be used as a cache .*no such table"):
+    with pytest.raises(ConfigError, match=r"cannot be used as a cache .*no such table"):
         run(judge.reply(question()))
 
 

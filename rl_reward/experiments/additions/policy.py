@@ -33,7 +33,7 @@ def character_tokenizer(letters: str = "") -> PreTrainedTokenizerFast:
     )
 
 
-def fresh_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+def fresh_model(tokenizer: Any) -> LlamaForCausalLM:
     """Return an untrained model of 0.86 M parameters; its weights come from torch's global seed."""
     return LlamaForCausalLM(
         LlamaConfig(
@@ -51,8 +51,9 @@ def fresh_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     )
 
 
-def load_policy(folder: Path = POLICY) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Return the policy in `folder`, in float32, and its tokenizer."""
-    model: Any = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(folder)
-    return model, tokenizer
+def load_policy(folder: Path = POLICY) -> tuple[Any, Any]:
+    """Return the model in `folder`, in float32, and its tokenizer."""
+    # Untyped: what transformers declares for these does not hold for every version.
+    model_class: Any = LlamaForCausalLM
+    tokenizer_class: Any = PreTrainedTokenizerFast
+    return model_class.from_pretrained(folder, dtype=torch.float32), tokenizer_class.from_pretrained(folder)

@@ -51,7 +51,8 @@ class StandIn:
         """Answer with the distribution over the levels at the score tag.
 
         Raises:
-            Unscorable: The task is no addition, or the working is longer than what it reads.
+            ConfigError: The task is no addition.
+            Unscorable: The working is longer than what it reads.
         """
         text = laid_out(request.task, request.text)
         answer: asyncio.Future[tuple[list[float], float]] = asyncio.get_running_loop().create_future()
@@ -71,7 +72,7 @@ class StandIn:
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         began = time.perf_counter()
-        logprobs_N4 = grade_logprobs(self.model, self.tokenizer, [text for text, _ in waiting]).tolist()
+        logprobs_N4 = grade_logprobs(self.model, self.tokenizer, [text for text, _ in waiting])
         seconds = (time.perf_counter() - began) / len(waiting)
         for (_, answer), row in zip(waiting, logprobs_N4, strict=True):
             if not answer.done():  # a deadline may have cancelled it
@@ -84,7 +85,8 @@ def laid_out(task: str, working: str) -> str:
     Nothing is worked out here. What is no working comes after the task as it is.
 
     Raises:
-        Unscorable: `task` is no addition, or the text is longer than 48 characters.
+        ConfigError: `task` is no addition.
+        Unscorable: The text is longer than 48 characters.
     """
     numbers = read_working(working)
     if numbers is None:
@@ -99,12 +101,12 @@ def laid_out(task: str, working: str) -> str:
     return text
 
 
-def grade_logprobs(model: Any, tokenizer: Any, texts: Sequence[str]) -> torch.Tensor:
-    """Return log P(grade) at the end of each text, float [N, 4], over the whole vocabulary."""
+def grade_logprobs(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[list[float]]:
+    """Return log P(grade) at the end of each text, [N][4], over the whole vocabulary."""
     ids_NL, mask_NL = encode(tokenizer, texts)
     with torch.inference_mode():
         logits_NV = model(input_ids=ids_NL, attention_mask=mask_NL, logits_to_keep=1).logits[:, -1]
-    return logits_NV.log_softmax(-1)[:, tokenizer.convert_tokens_to_ids(list(GRADES))]
+    return logits_NV.log_softmax(-1)[:, tokenizer.convert_tokens_to_ids(list(GRADES))].tolist()
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -83,7 +83,8 @@ def problems(split: Split) -> tuple[Addition, ...]:
     if split not in get_args(Split):
         raise ConfigError(f"split must be one of {', '.join(get_args(Split))}, got {split!r}")
     members = [p for p in (Addition(a, b) for a in range(10, 100) for b in range(10, 100)) if p.split == split]
-    return tuple(members[i] for i in np.random.default_rng(0).permutation(len(members)))
+    order: list[int] = np.random.default_rng(0).permutation(len(members)).tolist()
+    return tuple(members[i] for i in order)
 
 
 def read_working(working: str) -> tuple[int, int, int] | None:
