@@ -43,7 +43,8 @@ def build_policy() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, PRETRAINING_STEPS)
     for step in range(PRETRAINING_STEPS):
-        drawn = [pupils[i] for i in rng.integers(len(pupils), size=BATCH)]
+        rows: list[int] = rng.integers(len(pupils), size=BATCH).tolist()
+        drawn = [pupils[row] for row in rows]
         texts = [problem.prompt + noisy_working(problem, rng) + tokenizer.eos_token for problem in drawn]
         batch: Any = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
         labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)

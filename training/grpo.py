@@ -65,6 +65,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
 
     # 4. The trainer: TRL's own.
     table: Any = Dataset
+    rewards: list[Any] = [correct, well_formed, judged]
     trl_config: dict[str, Any] = {
         "output_dir": options.out or tempfile.mkdtemp(),
         "seed": options.seed,
@@ -93,7 +94,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     trainer = GRPOTrainer(
         model=model,
         processing_class=tokenizer,
-        reward_funcs=[correct, well_formed, judged],
+        reward_funcs=rewards,
         args=GRPOConfig(**trl_config),
         train_dataset=table.from_list([dict(row) for row in data.train]),
     )

@@ -85,7 +85,7 @@ def build_trainer(config: GrpoConfig, arm: GrpoArm, data: MathData, seed: int, o
     def well_formed(completions: Sequence[Text], **columns: Any) -> list[float | None]:
         return [float(data.well_formed(text_of(c))) for c in completions]
 
-    reward = VerifierReward(
+    judged = VerifierReward(
         judge_of(config, arm, seed),
         weight=arm.weight,
         group_size=config.group_size,
@@ -95,10 +95,11 @@ def build_trainer(config: GrpoConfig, arm: GrpoArm, data: MathData, seed: int, o
     )
     model, tokenizer = policy_of(config)
     table: Any = datasets.Dataset
+    rewards: list[Any] = [correct, well_formed, judged]  # TRL's types know no coroutine functions
     trainer = GRPOTrainer(
         model=model,
         processing_class=tokenizer,
-        reward_funcs=[correct, well_formed, reward],
+        reward_funcs=rewards,
         args=arguments(config, seed, out),
         train_dataset=table.from_list([dict(row) for row in data.train]),
     )

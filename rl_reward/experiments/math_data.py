@@ -102,7 +102,7 @@ def _read(source: str, split: str, prompt: str, answer: str, instruction: str) -
         import datasets
     except ImportError as error:
         raise MissingExtraError("datasets", "trl") from error
-    loader: Any = datasets.load_dataset  # pyright: ignore[reportUnknownMemberType]
+    loader: Any = getattr(datasets, "load_dataset")  # noqa: B009 - untyped on purpose: its overloads are
     kind = _FILES.get(Path(source).suffix)
     try:
         table = loader(source, split=split) if kind is None else loader(kind, data_files={split: source}, split=split)
