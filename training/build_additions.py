@@ -37,7 +37,7 @@ def build_policy() -> None:
     """Pretrain the policy on the workings of a pupil who misremembers; it ends with about one right answer in four."""
     torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
     rng = np.random.default_rng(0)
-    tokenizer = character_tokenizer()
+    tokenizer: Any = character_tokenizer()
     model = fresh_model(tokenizer)
     pupils = problems("pretraining")
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
@@ -64,7 +64,7 @@ def build_stand_in() -> None:
     """Train the stand-in verifier on labelled workings of the policy."""
     torch.manual_seed(1)  # pyright: ignore[reportUnknownMemberType]
     rng = np.random.default_rng(1)
-    tokenizer = character_tokenizer(GRADES)
+    tokenizer: Any = character_tokenizer(GRADES)
     model = fresh_model(tokenizer)
     workings = [working for temperature in TEMPERATURES for working in written("verifier", LABELLED // 3, temperature)]
     ids_NL, mask_NL = encode(tokenizer, [laid_out(prompt, working) for prompt, working in workings])

@@ -33,7 +33,7 @@ def facts() -> dict[str, str]:
         **{name: found for name in PACKAGES if (found := _version(name))},
         "python": platform.python_version(),
         "git": git_hash(Path(__file__)),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join(["rl-reward", *sys.argv[1:]]),
         "platform": f"{platform.platform()}, {os.cpu_count()} cores",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

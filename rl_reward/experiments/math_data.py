@@ -102,10 +102,11 @@ def _read(source: str, split: str, prompt: str, answer: str, instruction: str) -
         import datasets
     except ImportError as error:
         raise MissingExtraError("datasets", "trl") from error
-    loader: Any = getattr(datasets, "load_dataset")  # noqa: B009 - untyped on purpose: its overloads are
+    library: Any = datasets
     kind = _FILES.get(Path(source).suffix)
+    where = {"path": source} if kind is None else {"path": kind, "data_files": {split: source}}
     try:
-        table = loader(source, split=split) if kind is None else loader(kind, data_files={split: source}, split=split)
+        table = library.load_dataset(**where, split=split)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"cannot load split {split!r} of dataset {source!r}: {reason}") from error
