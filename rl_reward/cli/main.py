@@ -16,6 +16,8 @@ import rl_reward.cli.inputs as inputs
 import rl_reward.cli.output as output
 import rl_reward.cli.tables as tables
 from rl_reward.backends.base import Backend, Request
+from rl_reward.backends.simulated import Simulated
+from rl_reward.backends.spec import FORMS, is_model, model_backend
 from rl_reward.cli.json_values import Json
 from rl_reward.errors import ConfigError, RlRewardError
 from rl_reward.scale import ScoreScale
@@ -54,23 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def backend_of(spec: str, base_url: str | None = None) -> Backend:
-    """Return the backend of "openai:MODEL", "local:PATH" or "simulated"."""
-    kind, _, name = spec.partition(":")
-    if base_url is not None and kind != "openai":
+    """Return the backend of "openai:MODEL", "local:FOLDER" or "simulated"."""
+    if base_url is not None and not spec.startswith("openai:"):
         raise ConfigError(f"--base-url belongs to openai:MODEL, got --backend {spec!r}")
-    if kind == "openai" and name:
-        from rl_reward.backends.openai_compatible import OpenAICompatible
-
-        return OpenAICompatible(name, base_url=base_url)
-    if kind == "local" and name:
-        from rl_reward.backends.transformers_local import TransformersLocal
-
-        return TransformersLocal(name)
     if spec == "simulated":
-        from rl_reward.backends.simulated import Simulated
-
         return Simulated(_quality_of_text)
-    raise ConfigError(f"--backend must be openai:MODEL, local:PATH or simulated, got {spec!r}")
+    if not is_model(spec):
+        raise ConfigError(f"--backend must be {FORMS} or simulated, got {spec!r}")
+    return model_backend(spec, base_url=base_url)
 
 
 def _quality_of_text(request: Request) -> float:
@@ -206,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--backend", required=True, help="openai:MODEL, local:PATH or simulated")
+    parser.add_argument("--backend", required=True, help="openai:MODEL, local:FOLDER or simulated")
     parser.add_argument("--base-url", help="of an OpenAI-compatible server, e.g. http://127.0.0.1:8000/v1")
 
 

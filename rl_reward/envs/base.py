@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_reward._checks import check_int
 from rl_reward.errors import ConfigError, MissingExtraError, RlRewardError
 from rl_reward.types import STEP_KEY, Step
 
@@ -51,8 +52,10 @@ class TaskConfig:
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         for name, least in (("max_steps", 1), ("stride", 1), ("frame_size", 16)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            check_int(name, getattr(self, name), least=least)
+        for name in ("terminate_on_success", "frames", "numbers"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be true or false, got {getattr(self, name)!r}")
 
 
 class TaskEnv(gym.Env[Any, Any], ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -13,9 +14,12 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 import yaml
 
+from rl_reward._checks import check_int
 from rl_reward.errors import ConfigError
 
 Kind = Literal["sac", "grpo"]
+
+_FOLDER = re.compile(r"[\w+=-][\w.+=-]{0,99}")
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,10 @@ class Experiment:
         """Check that seeds and arms exist once and that baselines and primary are arms."""
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"{self.name}: seeds must be one or more different numbers, got {list(self.seeds)}")
+        for seed in self.seeds:
+            check_int(f"{self.name}: a seed", seed, least=0, most=2**32 - 1)
+        if not _FOLDER.fullmatch(self.name):
+            raise ConfigError(f"name must be usable as a folder: letters, digits and _ - + = ., got {self.name!r}")
         for name in (*self.baselines, self.primary):
             if name not in self.arms:
                 raise ConfigError(f"{self.name}: no arm is called {name!r}{_nearest(name, self.arms)}")
@@ -58,11 +66,11 @@ def load(path: str | Path) -> list[Experiment]:
     """
     path = Path(path)
     try:
-        raw: Any = yaml.safe_load(path.read_text())
+        raw: Any = yaml.load(path.read_text("utf-8"), _UniqueKeys)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; give the path of a YAML file") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path} must hold keys and values, got {_shown(raw)}")
     raw = cast("dict[str, Any]", raw)
@@ -70,7 +78,24 @@ def load(path: str | Path) -> list[Experiment]:
         return [_experiment(raw, Place(path))]
     _refuse_unknown(raw, ["experiments"], Place(path))
     entries = parse(tuple[dict[str, Any], ...], raw["experiments"], Place(path, "experiments"))
-    return [_experiment(entry, Place(path, f"experiments[{i}]")) for i, entry in enumerate(entries)]
+    found = [_experiment(entry, Place(path, f"experiments[{i}]")) for i, entry in enumerate(entries)]
+    if not found or len({one.name for one in found}) < len(found):
+        names = ", ".join(one.name for one in found) or "none"
+        raise ConfigError(f"experiments in {path} must be one or more, each with its own name, got {names}")
+    return found
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice; YAML itself would keep the last one without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping; keys merged with `<<` may be written again."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 def arm_called(name: str, experiment: Experiment) -> Any:

@@ -10,9 +10,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from rl_reward._checks import check_int, check_number
 from rl_reward.adapters.trl import AsyncVerifier, Criteria
 from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.simulated import Simulated
+from rl_reward.backends.spec import FORMS, is_model, model_backend
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.additions.task import partial_credit
 from rl_reward.experiments.results import RunResult
@@ -45,8 +47,8 @@ class JudgeConfig:
     """Whether the judge writes an analysis before the verdict."""
     max_concurrency: int = 128
     """Requests in flight at once."""
-    deadline: float = 60.0
-    """Seconds for one request, its retries included."""
+    deadline: float | None = None
+    """Seconds for one request, its retries included; null: the backend's own."""
     min_spread: float = 0.02
     """Groups whose scores differ less (sample std, score units) earn nothing from the judge."""
     max_unscored: float = 0.2
@@ -68,10 +70,10 @@ class GrpoArm:
 
     def __post_init__(self) -> None:
         """Check that judge, weight and name belong together."""
-        kind, _, model = self.judge.partition(":")
-        if self.judge not in ("none", "stand-in", "oracle") and not (kind in ("openai", "local") and model):
-            raise ConfigError(f"judge must be none, stand-in, oracle, openai:MODEL or local:FOLDER, got {self.judge!r}")
-        if self.weight < 0 or (self.judge == "none") != (self.weight == 0.0):
+        if self.judge not in ("none", "stand-in", "oracle") and not is_model(self.judge):
+            raise ConfigError(f"judge must be none, stand-in, oracle, {FORMS}, got {self.judge!r}")
+        check_number("weight", self.weight, least=0)
+        if (self.judge == "none") != (self.weight == 0.0):
             raise ConfigError(f"weight must be above 0 with a judge and 0 without, got {self.weight} with {self.judge}")
         if self.judge == "none" and self.shuffled:
             raise ConfigError("there is nothing to shuffle without a judge; name one")
@@ -146,10 +148,12 @@ class GrpoConfig:
     def __post_init__(self) -> None:
         """Refuse numbers outside their range."""
         for name in _AT_LEAST_1:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.group_size < 2:
-            raise ConfigError(f"group_size must be at least 2, got {self.group_size}: a group of one teaches nothing")
+            check_int(name, getattr(self, name), least=1)
+        check_int("group_size", self.group_size, least=2)  # a group of one teaches nothing
+        check_number("learning_rate", self.learning_rate, above=0)
+        check_number("temperature", self.temperature, above=0)
+        for name in ("kl", "format_weight"):
+            check_number(name, getattr(self, name), least=0)
         if self.scale_rewards not in get_args(ScaleRewards):
             raise ConfigError(f"scale_rewards must be group, batch or none, got {self.scale_rewards!r}")
         if self.completions_per_step % self.micro_batches:
@@ -220,20 +224,14 @@ def run(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable[[
 
 
 def _backend(judge: str, base_url: str | None) -> Backend:
-    kind, _, model = judge.partition(":")
-    if kind == "openai":
-        from rl_reward.backends.openai_compatible import OpenAICompatible
-
-        return OpenAICompatible(model, base_url=base_url)
-    if kind == "local":
-        from rl_reward.backends.transformers_local import TransformersLocal
-
-        return TransformersLocal(model)
-    if kind == "stand-in":
+    if is_model(judge):
+        return model_backend(judge, base_url=base_url)
+    if judge == "stand-in":
+        # Imported here because it loads torch, which the other arms' settings do without.
         from rl_reward.experiments.additions.standin import StandIn
 
         return StandIn()
-    return Simulated(_partial_credit if kind == "oracle" else _indifferent)
+    return Simulated(_partial_credit if judge == "oracle" else _indifferent)
 
 
 def _partial_credit(request: Request) -> float:

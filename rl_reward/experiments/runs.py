@@ -36,7 +36,8 @@ class Run:
     @property
     def work(self) -> Path:
         """Folder of what the run leaves besides its result, e.g. its last checkpoint."""
-        return self.folder / re.sub(r"[^\w.=+-]+", "_", self.arm.name).strip("_") / f"seed_{self.seed}"
+        plain = re.sub(r"[^\w.=+-]+", "_", self.arm.name).strip("._")[:100]
+        return self.folder / (plain or "_") / f"seed_{self.seed}"
 
     @property
     def file(self) -> Path:
@@ -62,14 +63,18 @@ class Run:
         """
         if not self.file.exists():
             return None
-        stored = json.loads(self.file.read_text())
-        changes = list(_changes(stored["config"], self.config))
+        try:
+            stored = json.loads(self.file.read_text())
+            before, result = stored["config"], RunResult(**stored["result"])
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ConfigError(f"{self.file} holds no result ({error}); remove it, or add --fresh") from error
+        changes = list(_changes(before, self.config))
         if changes:
             raise ConfigError(
                 f"{self.file} was run with another configuration ({'; '.join(changes[:3])}); "
                 "add --fresh to run everything again, or name another folder with --out"
             )
-        return RunResult(**stored["result"])
+        return result
 
     def execute(self, tick: Callable[[int, int], None]) -> None:
         """Train and write the result."""
@@ -81,6 +86,8 @@ class Run:
 
     def forget(self) -> None:
         """Remove what an earlier run left."""
+        if self.file.is_dir():
+            shutil.rmtree(self.file)
         self.file.unlink(missing_ok=True)
         shutil.rmtree(self.work, ignore_errors=True)
 

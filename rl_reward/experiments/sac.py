@@ -8,14 +8,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from rl_reward._checks import check_int, check_number
 from rl_reward.backends.base import Request
 from rl_reward.backends.simulated import Simulated
+from rl_reward.backends.spec import FORMS, is_model, model_backend
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.results import RunResult
 from rl_reward.rewards import Constant, Oracle, ProgressJudge, Shuffled
 from rl_reward.shaping import Form, Shaping
 from rl_reward.types import Trajectory
 from rl_reward.verifier import Verifier
+
+_LEAST = {
+    **dict.fromkeys(("total_steps", "eval_every", "eval_episodes", "n_envs", "train_freq", "every", "threads"), 1),
+    **dict.fromkeys(("batch_size", "buffer_size"), 1),
+    **dict.fromkeys(("eval_seed", "learning_starts", "lag"), 0),
+    "gradient_steps": -1,
+}
 
 JUDGES = ("none", "oracle", "constant", "simulated")
 """Judges that are no language model."""
@@ -71,10 +80,16 @@ class SacConfig:
     """Threads of torch in one run."""
 
     def __post_init__(self) -> None:
-        """Check that evaluations fall on environment steps that exist."""
-        for name in ("total_steps", "eval_every", "eval_episodes", "n_envs", "train_freq", "every", "threads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        """Check every number, and that evaluations fall on environment steps that exist."""
+        for name, least in _LEAST.items():
+            check_int(name, getattr(self, name), least=least)
+        for units in self.net_arch:
+            check_int("a layer of net_arch", units, least=1)
+        check_number("learning_rate", self.learning_rate, above=0)
+        check_number("gamma", self.gamma, above=0, most=1)
+        check_number("tau", self.tau, above=0, most=1)
+        if self.ent_coef != "auto":
+            check_number('ent_coef, where it is not "auto",', self.ent_coef, least=0)
         if self.total_steps % self.eval_every or self.eval_every % self.n_envs:
             raise ConfigError(
                 "n_envs must divide eval_every and eval_every must divide total_steps, "
@@ -125,22 +140,25 @@ class SacArm:
 
     def __post_init__(self) -> None:
         """Check that judge, weight and name belong together."""
-        kind, _, model = self.judge.partition(":")
-        if self.judge not in JUDGES and not (kind in ("openai", "local") and model):
-            raise ConfigError(f"judge must be {', '.join(JUDGES)}, openai:MODEL or local:FOLDER, got {self.judge!r}")
-        if self.weight < 0 or (self.judge == "none") != (self.weight == 0.0):
+        if self.judge not in JUDGES and not is_model(self.judge):
+            raise ConfigError(f"judge must be {', '.join(JUDGES)}, {FORMS}, got {self.judge!r}")
+        check_number("weight", self.weight, least=0)
+        check_number("value", self.value, least=0, most=1)
+        if (self.judge == "none") != (self.weight == 0.0):
             raise ConfigError(f"weight must be above 0 with a judge and 0 without, got {self.weight} with {self.judge}")
         if self.judge == "none" and self.shuffled:
             raise ConfigError("there is nothing to shuffle without a judge; name one")
         if self.judge != "none" and self.her:
             raise ConfigError(f"her recomputes rewards, so those of judge {self.judge} would be lost; set judge: none")
+        if self.form == "step_cost" and self.reward != "zero_one":
+            raise ConfigError("step_cost subtracts 1 itself; set reward: zero_one")
         if self.judge == "simulated" and (full := self._simulated(0).name) not in self.name:
             raise ConfigError(f"the name of an arm with this judge must say {full}, got {self.name!r}")
 
     def shaping(self, config: SacConfig) -> Shaping:
         """Return how progress becomes reward; weight 0 is the sparse reward on the same code path."""
         terminates = bool(config.options.get("terminate_on_success", False))
-        return Shaping(self.form, self.weight, config.gamma, terminates_on_success=terminates)
+        return Shaping(self.form, self.weight, config.gamma, terminates, self.reward)
 
     def judge_of(self, seed: int) -> ProgressJudge | None:
         """Return who scores the episodes of the run with this seed, None for a sparse arm."""
@@ -150,21 +168,13 @@ class SacArm:
         return Shuffled(judge, seed=seed) if self.shuffled else judge
 
     def _judge(self, seed: int) -> ProgressJudge:
-        kind, _, model = self.judge.partition(":")
-        if kind == "oracle":
+        if self.judge == "oracle":
             return Oracle()
-        if kind == "constant":
+        if self.judge == "constant":
             return Constant(self.value)
-        if kind == "simulated":
+        if self.judge == "simulated":
             return Verifier(self._simulated(seed))
-        # Imported here because each needs packages the other arms do without.
-        if kind == "openai":
-            from rl_reward.backends.openai_compatible import OpenAICompatible
-
-            return Verifier(OpenAICompatible(model, base_url=self.base_url), criteria=self.criteria)
-        from rl_reward.backends.transformers_local import TransformersLocal
-
-        return Verifier(TransformersLocal(model), criteria=self.criteria)
+        return Verifier(model_backend(self.judge, base_url=self.base_url), criteria=self.criteria)
 
     def _simulated(self, seed: int) -> Simulated:
         faults = {name: getattr(self, name) for name in ("noise", "bias", "saturation", "unscored_rate")}

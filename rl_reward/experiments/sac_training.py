@@ -56,7 +56,7 @@ def train(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[
             "final_step_success": examiner.success["is_success_final"],
             "eval_seconds": examiner.seconds,
             "prompt_tokens": usage.prompt_tokens if usage else 0,
-            **({"unscored_rate": unscored_rate(model)} if judge else {}),
+            **({"unscored_rate": 1.0 - relabel.read / relabel.asked} if relabel and relabel.asked else {}),
         },
     )
 
@@ -146,12 +146,6 @@ class Examiner(BaseCallback):
 
     def _on_training_end(self) -> None:
         self.examine()
-
-
-def unscored_rate(model: SAC) -> float:
-    """Return the share of transitions in the buffer whose progress was asked and could not be read."""
-    buffer = cast(RelabelReplayBuffer, model.replay_buffer)
-    return float(np.isnan(buffer.records["progress"][: buffer.size()]).mean())
 
 
 def save(model: SAC, out: Path) -> None:

@@ -115,6 +115,19 @@ def test_a_changed_configuration_is_refused_by_name_unless_fresh(tmp_path):
     assert Comparison.load(tmp_path / "results.json").runs[0].steps == [0, 20]
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"config": {}, "result": {"odd": 1}}'])
+def test_a_result_that_cannot_be_read_is_named(tmp_path, content):
+    compare_one(experiment(seeds=(0,)), tmp_path, jobs=1)
+    (tmp_path / "dense" / "seed_0.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"seed_0\.json holds no result .* --fresh"):
+        compare_one(experiment(seeds=(0,)), tmp_path, jobs=1)
+
+
+def test_an_arm_called_dots_stays_in_the_folder_of_its_experiment(tmp_path):
+    assert compare_one(experiment(FakeArm(".."), seeds=(0,)), tmp_path / "here", jobs=1) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
+
+
 def test_arms_that_would_share_a_folder_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="two arms would share a folder"):
         compare_one(experiment(FakeArm("a/b"), FakeArm("a b")), tmp_path)

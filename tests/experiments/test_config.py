@@ -121,3 +121,40 @@ def test_an_arm_is_found_by_the_beginning_of_its_name(tmp_path):
     assert arm_called("ora", experiment).name == "oracle"
     with pytest.raises(ConfigError, match="no single arm is called 'x'; arms: sparse -1/0, oracle"):
         arm_called("x", experiment)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  gamma: 1\n", "  gamma: 1\n  gamma: 0.9\n", "'gamma' stands twice"),
+        ("name: reach", "name: ../reach", "name must be usable as a folder"),
+        ("seeds: [0, 1]", "seeds: [-1]", "a seed must be an integer of at least 0"),
+        ("gamma: 1", "batch_size: 0", "batch_size must be an integer of at least 1, got 0"),
+        ("gamma: 1", "learning_rate: -1.0", "learning_rate must be a finite number > 0, got -1"),
+        ("[32, 16]", "[0]", "a layer of net_arch must be an integer of at least 1, got 0"),
+        ("gamma: 1", "ent_coef: much", "ent_coef"),
+        ("form: additive", "form: step_cost", "set reward: zero_one"),
+    ],
+)
+def test_values_that_would_fail_later_are_refused_at_once(tmp_path, old, new, said):
+    assert said in refusal(tmp_path, old, new)
+
+
+def test_experiments_of_one_file_have_different_names(tmp_path):
+    one = "  -" + "\n    ".join(GOOD.splitlines())[4:] + "\n"
+    for text in ("experiments: []\n", f"experiments:\n{one}{one}"):
+        with pytest.raises(ConfigError, match="each with its own name"):
+            loaded(tmp_path, text)
+
+
+def test_merged_keys_may_be_written_again(tmp_path):
+    merged = GOOD.replace("oracle: {judge", "oracle: &o {judge").rstrip() + "\n  other: {<<: *o, weight: 0.7}\n"
+    assert loaded(tmp_path, merged)[0].arms["other"].weight == 0.7
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: " + b"[" * 100_000, b"a: " + b"9" * 5000])
+def test_what_is_no_text_or_too_deep_is_refused_in_one_line(tmp_path, content):
+    (tmp_path / "my.yaml").write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path / "my.yaml")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 600

@@ -1,0 +1,36 @@
+"""Backends by their short names, as the command line and configurations write them."""
+
+from __future__ import annotations
+
+from rl_reward.backends.base import Backend
+from rl_reward.errors import ConfigError
+
+FORMS = "openai:MODEL or local:FOLDER"
+
+
+def is_model(spec: str) -> bool:
+    """Return whether `spec` names a language model: openai:MODEL or local:FOLDER."""
+    kind, _, name = spec.partition(":")
+    return kind in ("openai", "local") and bool(name)
+
+
+def model_backend(spec: str, *, base_url: str | None = None) -> Backend:
+    """Return the backend that `spec` names.
+
+    Raises:
+        ConfigError: It has another form, or a local model comes with an address.
+        MissingExtraError: The packages of the backend are not installed.
+    """
+    kind, _, name = spec.partition(":")
+    if not is_model(spec):
+        raise ConfigError(f"a judge must be {FORMS}, got {spec!r}")
+    if kind == "local" and base_url is not None:
+        raise ConfigError(f"base_url belongs to openai:MODEL, got it with {spec!r}; leave it out")
+    # Imported here because each needs packages the other does without.
+    if kind == "openai":
+        from rl_reward.backends.openai_compatible import OpenAICompatible
+
+        return OpenAICompatible(name, base_url=base_url)
+    from rl_reward.backends.transformers_local import TransformersLocal
+
+    return TransformersLocal(name)
