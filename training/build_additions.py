@@ -28,8 +28,8 @@ from rl_reward.experiments.grpo import GrpoArm, GrpoConfig, run
 
 LEARNING_RATE = 1e-3
 PRETRAINING_STEPS, BATCH = 600, 128
-LABELLED, STAND_IN_STEPS, STAND_IN_BATCH = 3000, 700, 64
-TEMPERATURES = (0.7, 1.0, 1.3)
+LABELLED, STAND_IN_STEPS, STAND_IN_BATCH = 4500, 800, 64
+TEMPERATURES = (1.0, 1.5, 2.0)
 LATER_STAGES = {"middle": 50, "late": 150}
 
 

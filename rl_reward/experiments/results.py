@@ -31,7 +31,7 @@ class RunResult:
     """Wall seconds spent judging."""
     wall_seconds: float = 0.0
     """Wall seconds of the run."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further curves and counts, e.g. "final_step_success", "unscored_rate", "completions"."""
 
 
@@ -69,5 +69,6 @@ class Comparison:
     @classmethod
     def load(cls, path: Path) -> Comparison:
         """Read what `save` wrote."""
-        raw = json.loads(path.read_text())
-        return cls(**{**raw, "runs": [RunResult(**run) for run in raw["runs"]]})
+        raw: dict[str, Any] = json.loads(path.read_text())
+        runs: list[dict[str, Any]] = raw.pop("runs")
+        return cls(**raw, runs=[RunResult(**run) for run in runs])

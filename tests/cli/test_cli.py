@@ -102,7 +102,7 @@ def test_probe_exits_with_1_where_nothing_is_served(capsys):
         (["score", "--jsonl", "", *JUDGE], "cannot read ''"),
         (["score", "--jsonl", "a\0b", *JUDGE], "embedded null byte"),
         (["score", "t", "c", *JUDGE, "--base-url", "http://127.0.0.1:9/v1"], "--base-url belongs to openai:MODEL"),
-        (["score", "t", "c", "--backend", "gpt"], "--backend must be openai:MODEL or local:FOLDER or simulated, got 'gpt'"),
+        (["score", "t", "c", "--backend", "gpt"], "must be openai:MODEL or local:FOLDER or simulated, got 'gpt'"),
         (["score", "t", "c", *JUDGE, "--granularity", "40"], "granularity must be an integer in [2, 26], got 40"),
         (["score", "t", "c", *JUDGE, "--repeats", "0"], "repeats must be an integer of at least 1, got 0"),
         (["score", "t", "c", *JUDGE, "--criteria", "maths"], "did you mean 'math'"),
