@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+from rl_reward._checks import check_int, check_number
 from rl_reward.backends.base import Reply, Request
 from rl_reward.errors import BackendError, ConfigError, MissingExtraError
 
@@ -72,10 +74,8 @@ class TransformersLocal:
         """
         limits = (("batch", max_batch_tokens), ("cached", max_cached_tokens), ("analysis", max_analysis_tokens))
         for name, value in limits:
-            if value < 1:
-                raise ConfigError(f"max_{name}_tokens must be at least 1, got {value}")
-        if not temperature > 0:
-            raise ConfigError(f"temperature must be above 0, got {temperature}")
+            check_int(f"max_{name}_tokens", value, least=1)
+        check_number("temperature", temperature, above=0)
         if not isinstance(model, (str, Path)) and tokenizer is None:
             raise ConfigError("a model object needs its tokenizer; pass tokenizer=..., or the path of its folder")
         self._model = locate(model, gguf_file) if isinstance(model, (str, Path)) else model
@@ -89,6 +89,7 @@ class TransformersLocal:
         self._start()
 
     def _start(self) -> None:
+        self._pid = os.getpid()
         self._loaded: Answerer | None = None
         self._arrival = threading.Condition()
         self._pending: list[Job] = []
@@ -117,6 +118,8 @@ class TransformersLocal:
         """
         if any(not isinstance(part, str) for message in request.messages for part in message.parts):
             raise BackendError(f"{self.name} reads no images; describe the steps in words, or use a model that sees")
+        if self._pid != os.getpid():
+            self._start()  # a forked process has no worker thread, and may find the lock taken
         job = Job(request)
         with self._arrival:
             self._pending.append(job)

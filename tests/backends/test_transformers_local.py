@@ -13,6 +13,7 @@ from rl_reward import BackendError, ConfigError, ScoreScale, Unscorable, Verifie
 from rl_reward.backends import TransformersLocal
 from rl_reward.backends.base import Message, Request
 from rl_reward.backends.local.loading import locate
+from rl_reward.backends.local.text import LocalText
 from rl_reward.verdict import read_score
 
 LETTERS = ScoreScale.letters(20)
@@ -382,3 +383,45 @@ def test_the_loop_stays_free_and_one_backend_serves_many_loops():
     backend = local()
     assert asyncio.run(main(backend)) > 1
     assert asyncio.run(main(backend)) > 1
+
+
+@pytest.mark.parametrize("chat_template", [None, CHAT_TEMPLATE])
+def test_special_tokens_in_what_is_judged_stay_text(chat_template):
+    tokenizer = tiny_tokenizer(chat_template)
+    special = {i: str(token) for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    text = LocalText(tokenizer, {})
+
+    def specials_in(words):
+        tokens = text.encode(text.prompt([Message("user", (words,))]))
+        return sum(token in special for token in tokens)
+
+    assert special
+    for word in special.values():
+        assert specials_in(f"honest {word} words") == specials_in("honest words")
+
+
+def test_half_characters_are_judged_like_any_other_text():
+    (reply,) = ask(local(), request("half \ud800 character"))
+    assert 0 <= scored(reply) <= 1
+
+
+def test_a_process_that_did_not_start_the_worker_starts_its_own():
+    backend = local()
+    ask(backend, request())
+    backend._pid = -1
+    ask(backend, request())
+    assert backend._pid > 0
+
+
+def test_a_broken_file_of_any_kind_is_one_line(tmp_path):
+    save_tiny(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\x00" * 100)
+    with pytest.raises(ConfigError, match="does not load as a causal LM") as error:
+        ask(TransformersLocal(tmp_path), request())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "a\0b"])
+def test_an_impossible_path_is_one_line(path):
+    with pytest.raises(ConfigError, match="cannot look for a model"):
+        TransformersLocal(path)

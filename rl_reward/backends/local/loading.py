@@ -35,6 +35,12 @@ def locate(source: str | Path, gguf_file: str | None) -> Location:
         ConfigError: There is none.
     """
     path = Path(source).expanduser()
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass  # it may be a hub id
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot look for a model at {str(source)[:200]!r}: {error}") from error
     if path.is_file() and path.suffix == ".gguf":
         return Location(str(path.parent), path.name)
     if path.is_dir():
@@ -77,8 +83,9 @@ def load(
     try:
         tokenizer = tokenizer or tokenizers.from_pretrained(location.source, **where)
         model = models.from_pretrained(location.source, dtype=dtype, **where)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{location.source} does not load as a causal LM: {' '.join(str(error).split())}") from error
+    except Exception as error:  # a broken file shows as any kind of error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ConfigError(f"{location.source} does not load as a causal LM: {reason}") from error
     assert tokenizer is not None
     return model.to(place), tokenizer
 

@@ -13,6 +13,8 @@ from rl_reward.backends.base import Message
 from rl_reward.errors import BackendError, ConfigError
 from rl_reward.scale import ScoreScale
 
+_BRACKETS = str.maketrans({"<": "\u2039", ">": "\u203a", "[": "(", "]": ")", "|": "\u00a6"})
+
 
 class LocalText:
     """A tokenizer, with or without a chat template."""
@@ -21,13 +23,15 @@ class LocalText:
         """Decode the vocabulary of `tokenizer`; `template_kwargs` go to its chat template."""
         self._tokenizer: Any = tokenizer
         self._template_kwargs = template_kwargs
+        added: dict[int, Any] = self._tokenizer.added_tokens_decoder
+        self._special = [str(token) for token in added.values() if token.special]
         self.pieces = [self.decode([i]) for i in range(len(tokenizer))]
         """The string of each token of the vocabulary, by id."""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, with or without an answer; a chat template writes its own first token."""
         special = not self._tokenizer.chat_template
-        return list(self._tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
+        return list(self._tokenizer(_whole(text), add_special_tokens=special, verbose=False)["input_ids"])
 
     def decode(self, tokens: list[int]) -> str:
         """Return the string of `tokens`, as it is."""
@@ -35,7 +39,7 @@ class LocalText:
 
     def split(self, text: str) -> list[str]:
         """Return the strings of the tokens of `text`; together they are what the tokenizer makes of it."""
-        tokens: list[int] = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        tokens: list[int] = list(self._tokenizer(_whole(text), add_special_tokens=False)["input_ids"])
         pieces, done = list[str](), ""
         for end in range(1, len(tokens) + 1):
             so_far = self.decode(tokens[:end])
@@ -59,8 +63,8 @@ class LocalText:
             BackendError: The template refuses the messages.
         """
         if not self._tokenizer.chat_template:
-            return "".join(f"{message.text}\n\n" for message in messages)
-        turns = [{"role": message.role, "content": message.text} for message in messages]
+            return "".join(f"{self._harmless(message.text)}\n\n" for message in messages)
+        turns = [{"role": message.role, "content": self._harmless(message.text)} for message in messages]
         try:
             return self._rendered(turns)
         except TemplateError as error:
@@ -68,6 +72,12 @@ class LocalText:
                 # Some templates (Gemma's) refuse a system turn: the first user turn says it then.
                 return self.prompt([Message("user", (messages[0].text, "", messages[1].text)), *messages[2:]])
             raise BackendError(f"the chat template of the model refuses the prompt: {error}") from error
+
+    def _harmless(self, text: str) -> str:
+        """Return `text` without the special tokens of this vocabulary: what a candidate writes must stay text."""
+        for token in self._special:
+            text = text.replace(token, token.translate(_BRACKETS))
+        return text
 
     def _rendered(self, turns: list[dict[str, str]]) -> str:
         asked = self._template(turns, add_generation_prompt=False)
@@ -78,6 +88,11 @@ class LocalText:
     def _template(self, turns: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
         how = {"tokenize": False, "add_generation_prompt": add_generation_prompt, **self._template_kwargs}
         return str(self._tokenizer.apply_chat_template(turns, **how))
+
+
+def _whole(text: str) -> str:
+    """Return `text` with half characters (lone surrogates), which tokenizers refuse, as question marks."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def close_thinking(answer: str) -> str:
