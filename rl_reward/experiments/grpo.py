@@ -116,9 +116,9 @@ class GrpoConfig:
     """Problems of one optimizer step."""
     micro_batches: int = 1
     """Parts a step's completions are divided into, to save memory."""
-    max_steps: int = 100
+    max_steps: int = 150
     """Optimizer steps."""
-    learning_rate: float = 1e-4
+    learning_rate: float = 5e-5
     """Constant over the run."""
     kl: float = 0.0
     """Weight of the KL penalty (TRL calls it beta)."""

@@ -55,8 +55,8 @@ def train(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable
             "train_accuracy": [row["rewards/correct/mean"] for row in log],
             "well_formed": [row["rewards/well_formed/mean"] for row in log],
             "groups_without_signal": [row["frac_reward_zero_std"] for row in log],
-            "unscored_rate": sum(row["judge/unscored_rate"] for row in log) / len(log) if judged else None,
             "eval_seconds": examiner.seconds,
+            **({"unscored_rate": sum(row["judge/unscored_rate"] for row in log) / len(log)} if judged else {}),
         },
     )
 

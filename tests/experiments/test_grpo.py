@@ -120,6 +120,7 @@ def test_a_run_tells_its_curve_its_judge_and_its_cost(trained):
 def test_the_sparse_arm_has_no_judge(trained):
     result, _ = trained(SPARSE, 0)
     assert (result.judge, result.judge_calls, result.judge_seconds) == ("none", 0, 0.0)
+    assert "unscored_rate" not in result.extra  # nothing was asked
 
 
 def test_a_seed_reproduces_and_another_does_not(trained):
