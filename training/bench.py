@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import numpy as np
 
 from rl_reward import Shaping, Step, Verifier
 from rl_reward.backends import OpenAICompatible, TransformersLocal
+from rl_reward.experiments.facts import facts
 from rl_reward.types import Usage
 
 ROOT = Path(__file__).parent.parent
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the numbers as JSON to this file")
     options = parser.parse_args()
     benchmarks = {"http": http, "local": lambda: local(options.local_model), "sac": sac}
-    results: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    results: dict[str, Any] = {**facts(), "command": f"python -m training.bench {' '.join(options.which)}"}
     for name in options.which:
         results[name] = benchmarks[name]()
         print(name, *(f"  {key:<28} {value:.4g}" for key, value in results[name].items()), sep="\n", flush=True)
