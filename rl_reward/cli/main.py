@@ -209,10 +209,14 @@ def _add_judge(parser: argparse.ArgumentParser) -> None:
     scale = parser.add_mutually_exclusive_group()
     scale.add_argument("--granularity", type=int, default=20, help="letters of the scale, 2 to 26; default 20")
     scale.add_argument("--digits", action="store_true", help="use the digits 0 to 9 as the scale")
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--analysis", choices=("none", "sampled"), default="none")
-    parser.add_argument("--min-coverage", type=float, default=0.05)
-    parser.add_argument("--max-concurrency", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=1, help="how often each criterion is asked; default 1")
+    parser.add_argument(
+        "--analysis", choices=("none", "sampled"), default="none", help="what is written before the verdict"
+    )
+    parser.add_argument(
+        "--min-coverage", type=float, default=0.05, help="probability that must be on the scale; default 0.05"
+    )
+    parser.add_argument("--max-concurrency", type=int, default=50, help="requests in flight at once; default 50")
     parser.add_argument("--deadline", type=float, help="seconds for one request; default: 60 over HTTP")
     parser.add_argument("--out", help="write everything as JSON to this file")
 

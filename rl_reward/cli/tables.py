@@ -46,8 +46,9 @@ def curve_table(curve: ProgressCurve, texts: Sequence[str]) -> str:
 
 def usage_line(usage: Usage, name: str) -> str:
     """Return who judged and what it cost."""
+    made_up = "; made-up scores that show the format and judge nothing" if name.startswith("simulated(") else ""
     tokens = f"{usage.prompt_tokens} tokens read, {usage.completion_tokens} written"
-    return f"judge {one_line(name)}: {usage.calls} calls, {tokens}, {usage.seconds:.2f} s in requests"
+    return f"judge {one_line(name)}: {usage.calls} calls, {tokens}, {usage.seconds:.2f} s in requests{made_up}"
 
 
 def score_record(task: str, candidate: str, score: Score) -> dict[str, Any]:

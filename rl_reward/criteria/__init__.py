@@ -50,7 +50,9 @@ def load(source: Criteria | None = None) -> tuple[Criterion, ...]:
     """
     found = _read(source)
     if not found:
-        raise ConfigError(f"no criterion in {source!r}; give at least one name and description")
+        raise ConfigError(
+            f"no criterion in {source!r}; give a name and a description (in Markdown: a heading and a text below it)"
+        )
     names = [criterion.name for criterion in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"criteria must have different names, got {', '.join(names)}")

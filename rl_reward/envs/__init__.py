@@ -28,7 +28,9 @@ def make(name: str, **options: Any) -> TaskEnv:
         ConfigError: No such family, task or option, or a value out of its range.
         MissingExtraError: The simulator is not installed.
     """
-    family, _, task = name.partition("/")
+    family, slash, task = name.partition("/")
+    if not slash:
+        raise ConfigError(f"a task is named family/task, like fetch/FetchReach-v4 or metaworld/reach-v3, got {name!r}")
     _known(family, FAMILIES, f"environment family in {name!r}")
     task_type = _load(FAMILIES[family])
     _known(task, task_type.names(), f"task of the family {family}")
