@@ -85,8 +85,7 @@ def pointwise(
         f"Rate the candidate by the criterion below. {_scale_words(scale, 'fails it completely', 'meets it fully')} "
         f"{_answer_form((TAG,), scale, analysis)}\n{_criterion_words(criterion)}"
     )
-    turns = [_turn(shot.task, _fenced("candidate", shot.candidate), ask) for shot in exemplars]
-    return _chat(turns, exemplars, _turn(task, _fenced("candidate", candidate), ask))
+    return _after_exemplars(exemplars, "candidate", task, candidate, ask)
 
 
 def progress(
@@ -104,8 +103,7 @@ def progress(
         f"{_scale_words(scale, 'nothing is achieved yet', 'the task is complete')} "
         f"{_answer_form((TAG,), scale, analysis)}\n{_criterion_words(criterion)}"
     )
-    turns = [_turn(shot.task, _fenced("steps", shot.candidate), ask) for shot in exemplars]
-    return _chat(turns, exemplars, _turn(task, _fenced("steps", steps), ask))
+    return _after_exemplars(exemplars, "steps", task, steps, ask)
 
 
 def pairwise(
@@ -118,14 +116,18 @@ def pairwise(
         f"{_answer_form(PAIR_TAGS, scale, analysis)}\n{_criterion_words(criterion)}"
     )
     shown = (*_fenced("candidate_A", slot_a), *_fenced("candidate_B", slot_b))
-    return _chat([], (), _turn(task, shown, ask))
+    return (Message("system", (_SYSTEM,)), _turn(task, shown, ask))
 
 
-def _chat(turns: Sequence[Message], exemplars: Sequence[Exemplar], question: Message) -> tuple[Message, ...]:
+def _after_exemplars(
+    exemplars: Sequence[Exemplar], mark: str, task: str, candidate: Candidate, ask: str
+) -> tuple[Message, ...]:
     """Return system message, exemplars as answered turns, and the question."""
-    answers = [Message("assistant", (f"<{TAG}>{exemplar.level}</{TAG}>",)) for exemplar in exemplars]
-    shots = (message for shot in zip(turns, answers, strict=True) for message in shot)
-    return (Message("system", (_SYSTEM,)), *shots, question)
+    messages = [Message("system", (_SYSTEM,))]
+    for shot in exemplars:
+        answer = Message("assistant", (f"<{TAG}>{shot.level}</{TAG}>",))
+        messages += [_turn(shot.task, _fenced(mark, shot.candidate), ask), answer]
+    return (*messages, _turn(task, _fenced(mark, candidate), ask))
 
 
 def _turn(task: str, shown: Sequence[str | Image], ask: str) -> Message:

@@ -240,5 +240,5 @@ def _partial_credit(request: Request) -> float:
 
 
 def _indifferent(request: Request) -> float:
-    """Return what the sparse arm's judge says of everything."""
+    """Return the one quality of all: the sparse arm runs the code of the others, its weight is 0."""
     return 0.5
