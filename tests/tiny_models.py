@@ -1,4 +1,4 @@
-"""Randomly initialised causal LMs of a few kB with a real tokenizer, for tests that need the real thing."""
+"""Randomly initialised language models of a few kB, some that see, with a real tokenizer and image processor."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+SEEING_TEMPLATE = CHAT_TEMPLATE.replace(
+    "{{ m.content }}",
+    "{% for part in m.content %}{% if part.type == 'image' %}IMAGE{% else %}{{ part.text }}{% endif %}{% endfor %}",
+)
+"""A chat template as vision-language models have it; IMAGE becomes the image token of the model."""
+SEEING = ["idefics3", "idefics3_tiles", "llava", "gemma3"]
+"""The kinds of `tiny_vlm`."""
 WINDOW = 12
 """The attention window of the sliding models, shorter than every prompt."""
 
@@ -77,6 +84,82 @@ def save_tiny(folder: Path, kind: str = "llama", chat_template: str | None = Non
     tokenizer = tiny_tokenizer(chat_template)
     tiny_model(kind, vocabulary=len(tokenizer)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+_EYES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 32,
+    "patch_size": 8,
+}
+_IMAGE_TOKENS = {"idefics3": "<image>", "llava": "<image>", "gemma3": "<soi>"}
+
+
+def tiny_vlm(kind: str = "idefics3", *, seed: int = 0) -> tuple[transformers.PreTrainedModel, Any]:
+    """Return a vision-language model with random weights, and its processor (which needs no torchvision)."""
+    kind, tiles = kind.removesuffix("_tiles"), kind.endswith("_tiles")
+    processor = _processor(kind, tiles)
+    tokenizer = processor.tokenizer
+    image_token = tokenizer.convert_tokens_to_ids("<image>")
+    text = {**_CONFIGS["gemma3" if kind == "gemma3" else "llama"][1], "vocab_size": len(tokenizer), "pad_token_id": 0}
+    text |= {"bos_token_id": None, "eos_token_id": 0}
+    if kind == "idefics3":
+        config = transformers.Idefics3Config(
+            vision_config=_EYES, text_config={"model_type": "llama", **text}, image_token_id=image_token, scale_factor=2
+        )
+    elif kind == "llava":
+        config = transformers.LlavaConfig(
+            vision_config=transformers.CLIPVisionConfig(**_EYES),
+            text_config=transformers.LlamaConfig(**text),
+            image_token_index=image_token,
+        )
+    else:
+        config = transformers.Gemma3Config(
+            vision_config=_EYES,
+            text_config=text,
+            image_token_index=image_token,
+            boi_token_index=tokenizer.convert_tokens_to_ids("<soi>"),
+            eoi_token_index=tokenizer.convert_tokens_to_ids("<eoi>"),
+            mm_tokens_per_image=4,
+        )
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForImageTextToText.from_config(config).eval()
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=0.2)
+    return model, processor
+
+
+def _processor(kind: str, tiles: bool) -> Any:
+    template = SEEING_TEMPLATE.replace("IMAGE", _IMAGE_TOKENS[kind])
+    tokenizer = tiny_tokenizer()
+    marks = {"image_token": "<image>", "boi_token": "<soi>", "eoi_token": "<eoi>"} if kind == "gemma3" else {}
+    frames = ["<fake_token_around_image>", "<end_of_utterance>", "<global-img>", "<row_1_col_1>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>", *frames, *marks.values()]})
+    for name, mark in marks.items():
+        setattr(tokenizer, name, mark)
+        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(mark))
+    size = {"height": 32, "width": 32}
+    if kind == "idefics3":
+        edges = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}, "do_image_splitting": tiles}
+        images = transformers.Idefics3ImageProcessorPil(**edges)
+        return transformers.Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=template)
+    if kind == "llava":
+        images = transformers.CLIPImageProcessorPil(size=size, crop_size=size)
+        how = {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
+        return transformers.LlavaProcessor(images, tokenizer, chat_template=template, **how)
+    images = transformers.Gemma3ImageProcessorPil(size=size)
+    return transformers.Gemma3Processor(images, tokenizer, chat_template=template, image_seq_length=4)
+
+
+def save_tiny_vlm(folder: Path, kind: str = "idefics3") -> Path:
+    """Write a tiny vision-language model and its processor into `folder`, as `save_pretrained` does."""
+    model, processor = tiny_vlm(kind)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
     return folder
 
 

@@ -6,6 +6,7 @@ import base64
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,23 @@ def encode(image: Image) -> EncodedImage:
     return EncodedImage(data, media_type)
 
 
+def decode(image: Image) -> Any:
+    """Return `image` as a PIL image, RGB: what processors of local models take.
+
+    Raises:
+        ConfigError: There is no such file, it is no whole PNG or JPEG, or a frame is none.
+        MissingExtraError: Pillow is not installed.
+    """
+    pillow = _pillow("local")
+    if isinstance(image, np.ndarray):
+        return pillow.fromarray(_checked(image))
+    data = encode(image).data
+    try:
+        return pillow.open(io.BytesIO(data)).convert("RGB")
+    except Exception as error:  # a broken file shows as any kind of error
+        raise ConfigError(f"an image of {len(data)} bytes cannot be decoded: {error}; write it again") from None
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -57,13 +75,21 @@ def _read(path: Path) -> bytes:
 
 
 def _png(frame: NDArray[np.uint8]) -> bytes:
+    pillow, file = _pillow("openai"), io.BytesIO()
+    # Level 1: the default spends ten times the CPU on a tenth of the bytes.
+    pillow.fromarray(_checked(frame)).save(file, format="PNG", compress_level=1)
+    return file.getvalue()
+
+
+def _pillow(extra: str) -> Any:
     try:
         from PIL import Image as pillow
     except ImportError:
-        raise MissingExtraError("pillow", "openai") from None
+        raise MissingExtraError("pillow", extra) from None
+    return pillow
+
+
+def _checked(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if frame.dtype != np.uint8 or frame.shape[2:] != (3,) or not frame.size:
         raise ConfigError(f"a frame must be uint8 [H, W, 3] and not empty, got {frame.dtype} {list(frame.shape)}")
-    file = io.BytesIO()
-    # Level 1: the default spends ten times the CPU on a tenth of the bytes.
-    pillow.fromarray(frame).save(file, format="PNG", compress_level=1)
-    return file.getvalue()
+    return frame

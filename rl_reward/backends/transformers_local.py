@@ -16,12 +16,13 @@ from rl_reward.errors import BackendError, ConfigError, MissingExtraError
 
 try:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
     from rl_reward.backends.local.answers import Answerer, AnswerLimits, Job
-    from rl_reward.backends.local.loading import Location, context, load, locate, stops
+    from rl_reward.backends.local.loading import Loaded, Location, context, load, locate, stops
     from rl_reward.backends.local.reader import CausalReader
     from rl_reward.backends.local.text import LocalText
+    from rl_reward.backends.local.vision import Vision
 except ImportError as error:
     raise MissingExtraError(error.name or "transformers", "local") from error
 
@@ -32,10 +33,16 @@ _KEEP_SECONDS = 0.2
 
 
 class TransformersLocal:
-    """Any causal LM that transformers loads, with or without a chat template. Text only; nothing is ever fetched.
+    """Any causal LM that transformers loads, with or without a chat template, seeing or not; nothing is ever fetched.
 
     Concurrent requests are gathered and run one batch at a time in a worker thread. Prefixes that requests share (those
     of criteria, causal checkpoints, repeats, the two scores of a pair) go through the model once.
+
+    A folder of an image-text-to-text model with its processor reads images too. Every distinct image is prepared and
+    looked at once, and prefixes are shared across it where the language model takes an image as inputs in a row
+    (Idefics3, SmolVLM, LLaVA). Models that attend both ways inside an image (Gemma 3) or place it in rows and columns
+    (Qwen-VL) are found out by the first request with an image, a warning says so, and requests with images are then
+    read one at a time, each from its first token. Text is shared in any case.
     """
 
     sees_data = False
@@ -44,7 +51,7 @@ class TransformersLocal:
         self,
         model: str | Path | PreTrainedModel,
         *,
-        tokenizer: PreTrainedTokenizerBase | None = None,
+        tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None = None,
         device: str | None = None,
         dtype: torch.dtype | str | None = None,
         max_batch_tokens: int = 512,
@@ -59,7 +66,8 @@ class TransformersLocal:
         Args:
             model: A folder with config.json and weights, a GGUF file or a folder with one, the hub id of a model that
                 is already downloaded, or a model object (used where and as it is, in eval mode; not picklable).
-            tokenizer: Needed with a model object; otherwise the one beside the model is used.
+            tokenizer: Needed with a model object, the processor if images are to be read; otherwise what is beside the
+                model is used. With a mere tokenizer a model that sees reads text alone.
             device: Such as "cpu" or "cuda:1"; by default CUDA where there is one.
             dtype: By default float32 on CPU, elsewhere that of the checkpoint.
             max_batch_tokens: New tokens of one forward pass, at least 1.
@@ -88,6 +96,22 @@ class TransformersLocal:
         self._chat_template_kwargs = dict(chat_template_kwargs or {})
         self._start()
 
+    @property
+    def identity(self) -> str | None:
+        """What tells this model and its settings from every other one, for `Cached`; None where its files do not."""
+        files = self._model.fingerprint if isinstance(self._model, Location) and self._tokenizer is None else None
+        settings = (self._dtype, self._limits.temperature, self._limits.analysis_tokens, self._chat_template_kwargs)
+        return None if files is None else f"local {files} {settings}"
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether requests may hold images: until the model is loaded, what its files say."""
+        if (loaded := self._loaded) is not None:
+            return isinstance(loaded.vision, Vision)
+        if self._tokenizer is None and isinstance(self._model, Location):
+            return self._model.sees
+        return isinstance(self._tokenizer, ProcessorMixin)
+
     def _start(self) -> None:
         self._pid = os.getpid()
         self._loaded: Answerer | None = None
@@ -112,12 +136,11 @@ class TransformersLocal:
         `usage.seconds` is the request's share of its batch, so that usages add up to the time of the model.
 
         Raises:
-            BackendError: The request holds an image, the chat template refuses it, or memory is short.
-            ConfigError: The model does not load, or a level is not one token of its vocabulary.
-            Unscorable: The prompt is longer than the model reads.
+            BackendError: The request holds an image and the model sees none, the chat template refuses it, or memory
+                is short.
+            ConfigError: The model or an image does not load, or a level is not one token of its vocabulary.
+            Unscorable: The prompt is longer than the model reads, or its processor refuses an image.
         """
-        if any(not isinstance(part, str) for message in request.messages for part in message.parts):
-            raise BackendError(f"{self.name} reads no images; describe the steps in words, or use a model that sees")
         if self._pid != os.getpid():
             self._start()  # a forked process has no worker thread, and may find the lock taken
         job = Job(request)
@@ -168,7 +191,7 @@ class TransformersLocal:
     def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
         # A batch that broke off has laid out tokens whose keys and values are missing.
         if self._loaded is not None:
-            self._loaded.reader.forget()
+            self._loaded.forget()
         for job in jobs:
             job.fail(error)
 
@@ -176,17 +199,23 @@ class TransformersLocal:
         with self._arrival:
             more = self._arrival.wait_for(lambda: self._pending or self._worker is None, _KEEP_SECONDS)
         if not more and self._loaded is not None:
-            self._loaded.reader.forget()
+            self._loaded.forget()
 
     def _load(self) -> Answerer:
         if isinstance(self._model, Location):
-            model, tokenizer = load(self._model, self._tokenizer, self._device, self._dtype)
+            loaded = load(self._model, self._tokenizer, self._device, self._dtype)
         else:
-            model, tokenizer = self._model, cast(PreTrainedTokenizerBase, self._tokenizer)
-        model.eval()
-        text = LocalText(tokenizer, self._chat_template_kwargs)
-        reader = CausalReader(model, pass_tokens=self._max_batch_tokens)
-        return Answerer(reader, text, stops=stops(model, tokenizer), context=context(model), limits=self._limits)
+            loaded = Loaded.of(self._model, cast("PreTrainedTokenizerBase | ProcessorMixin", self._tokenizer))
+        model, tokenizer, processor = loaded.model.eval(), loaded.tokenizer, loaded.processor
+        vision = Vision(model, processor) if processor is not None else None
+        return Answerer(
+            CausalReader(model, pass_tokens=self._max_batch_tokens, vision=vision),
+            LocalText(tokenizer, self._chat_template_kwargs, processor=processor),
+            vision or f"{self.name} reads no images: {loaded.blind}",
+            stops=stops(model, tokenizer),
+            context=context(model),
+            limits=self._limits,
+        )
 
 
 def _title(model: str | Path | PreTrainedModel) -> str:

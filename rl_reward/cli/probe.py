@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
 from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.capabilities import Capabilities
 from rl_reward.cli.tables import one_line
 from rl_reward.criteria import DEFAULT
 from rl_reward.distribution import MIN_COVERAGE
-from rl_reward.errors import Unscorable
+from rl_reward.errors import BackendError, Unscorable
 from rl_reward.prompts import TAG, pointwise
 from rl_reward.scale import ScoreScale
+from rl_reward.types import Candidate, Step, Trajectory
 from rl_reward.verdict import read_score
+
+_TASK = "What is 2 + 2?"
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,7 @@ def _server(found: Capabilities) -> Findings:
 
 
 async def _model(backend: Backend) -> Findings:
-    scale, task, candidate = ScoreScale.letters(), "What is 2 + 2?", "2 + 2 = 4"
-    messages = pointwise(task, candidate, DEFAULT, scale)
-    request = Request("pointwise", messages, (TAG,), scale, task, DEFAULT.name, (candidate,))
+    scale, request = ScoreScale.letters(), _request("2 + 2 = 4")
     await backend.reply(request)
     started = time.perf_counter()
     reply = await backend.reply(request)
@@ -67,10 +70,28 @@ async def _model(backend: Backend) -> Findings:
     serves = coverage >= MIN_COVERAGE
     rows["alternatives"] = str(max(len(token.alternatives) for token in reply.tokens))
     rows["coverage"] = f"{coverage:.3f} of the probability on the letters"
+    if hasattr(backend, "sees_images"):
+        rows["images"] = await _images(backend)
     rows["verdict"] = (
         "serves scores" if serves else f"coverage below {MIN_COVERAGE:g}: give exemplars or take another model"
     )
     return Findings(_table(rows), serves)
+
+
+def _request(candidate: Candidate) -> Request:
+    scale = ScoreScale.letters()
+    messages = pointwise(_TASK, candidate, DEFAULT, scale)
+    return Request("pointwise", messages, (TAG,), scale, _TASK, DEFAULT.name, (candidate,))
+
+
+async def _images(backend: Backend) -> str:
+    """Return whether images reach the model: a black and a white one must not be the same to it."""
+    frames = [np.full((64, 64, 3), light, np.uint8) for light in (0, 255)]
+    try:
+        black, white = [await backend.reply(_request(Trajectory((Step(image=frame),)))) for frame in frames]
+    except (BackendError, Unscorable) as failure:
+        return f"no: {failure}"
+    return _yes(black.tokens != white.tokens)
 
 
 def _yes(found: bool) -> str:

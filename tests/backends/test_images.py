@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rl_reward.backends.images import encode
+from rl_reward.backends.images import decode, encode
 from rl_reward.errors import ConfigError
 
 FRAME = np.random.default_rng(0).integers(0, 256, (3, 5, 3), dtype=np.uint8)
@@ -48,3 +48,15 @@ def test_what_is_no_image_is_refused_by_name(tmp_path: Path):
         encode("a\0b.png")
     with pytest.raises(ConfigError, match="got 4 bytes that start with b'GIF8'"):
         encode(b"GIF8")
+
+
+def test_local_models_get_rgb_from_frames_and_files():
+    file = io.BytesIO()
+    Image.fromarray(FRAME).convert("RGBA").save(file, format="PNG")
+    for image in (FRAME, file.getvalue()):
+        decoded = decode(image)
+        assert decoded.mode == "RGB" and np.array_equal(np.asarray(decoded), FRAME)
+    with pytest.raises(ConfigError, match=r"an image of \d+ bytes cannot be decoded: .*; write it again"):
+        decode(file.getvalue()[:-30])
+    with pytest.raises(ConfigError, match=r"a frame must be uint8"):
+        decode(np.zeros((3, 5, 4), np.uint8))

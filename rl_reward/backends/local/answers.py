@@ -14,7 +14,8 @@ from rl_reward.backends.base import Reply, Request, Token
 from rl_reward.backends.local.prefixes import groups
 from rl_reward.backends.local.reader import CausalReader
 from rl_reward.backends.local.text import LevelTokens, LocalText, close_thinking
-from rl_reward.errors import RlRewardError, Unscorable
+from rl_reward.backends.local.vision import Picture, Vision
+from rl_reward.errors import BackendError, RlRewardError, Unscorable
 from rl_reward.types import Usage
 
 # Room for the tags and levels behind a prompt.
@@ -34,6 +35,8 @@ class Job:
     """The tokens of the prompt."""
     text: str = ""
     """Prompt and answer so far."""
+    pictures: tuple[Picture, ...] = ()
+    """The images of the prompt, in order."""
     stream: list[Token] = field(default_factory=lambda: list[Token]())
     """The answer so far."""
 
@@ -71,24 +74,44 @@ class Answerer:
     """A model in memory that answers jobs."""
 
     def __init__(
-        self, reader: CausalReader, text: LocalText, *, stops: frozenset[int], context: int | None, limits: AnswerLimits
+        self,
+        reader: CausalReader,
+        text: LocalText,
+        vision: Vision | str,
+        *,
+        stops: frozenset[int],
+        context: int | None,
+        limits: AnswerLimits,
     ) -> None:
-        """Answer with `reader`; tokens in `stops` end an analysis, and no sequence may be longer than `context`."""
+        """Answer with `reader`; `vision` shows it images, or says why it sees none.
+
+        Tokens in `stops` end an analysis, and no sequence may be longer than `context`.
+        """
         self.reader = reader
         self._text = text
-        self._stops = stops
+        self.vision = vision
+        # An image that the model asks for in its own words does not exist.
+        self._stops = stops if isinstance(vision, str) else stops | {vision.token}
         self._context = context
         self._limits = limits
         self._levels: dict[tuple[str, tuple[str, ...]], LevelTokens] = {}
 
     def answer(self, jobs: Sequence[Job]) -> None:
         """Finish or fail every job, those that share prefixes together."""
+        if isinstance(self.vision, Vision) and self.vision.held > self._limits.cached_tokens:
+            self.forget()
         jobs = [job for job in jobs if self._prepare(job)]
         growth = [self._growth(job) for job in jobs]
         for group in groups([job.prompt for job in jobs], growth, self._limits.cached_tokens):
             if len(self.reader) + group.tokens > self._limits.cached_tokens:
                 self.reader.forget()
             self._answer_group([jobs[i] for i in group.members])
+
+    def forget(self) -> None:
+        """Free keys, values and images; nothing may be waiting for an answer."""
+        self.reader.forget()
+        if isinstance(self.vision, Vision):
+            self.vision.forget()
 
     def _growth(self, job: Job) -> int:
         return _ANSWER_TOKENS + (self._limits.analysis_tokens if job.request.sampled else 0)
@@ -97,13 +120,23 @@ class Answerer:
         """Write the prompt of `job`; False, and the job failed, where it cannot be asked."""
         try:
             job.text = self._text.prompt(job.request.messages)
-            job.prompt = self._text.encode(job.text)
+            images = [part for message in job.request.messages for part in message.parts if not isinstance(part, str)]
+            if images and isinstance(self.vision, str):
+                raise BackendError(self.vision)
+            if images and isinstance(self.vision, Vision):
+                job.text, job.pictures = self.vision.expand(job.text, images)
+            job.prompt = self._tokens(job)
             needed = len(job.prompt) + self._growth(job)
             if self._context is not None and needed > self._context:
                 raise Unscorable(f"prompt and answer take {needed} tokens, the model reads {self._context}; shorten it")
         except RlRewardError as error:
             job.fail(error)
         return not job.future.done()
+
+    def _tokens(self, job: Job) -> list[int]:
+        """Return the tokens of prompt and answer so far, image tokens numbered."""
+        tokens = self._text.encode(job.text)
+        return self.vision.number(tokens, job.pictures) if isinstance(self.vision, Vision) else tokens
 
     def _answer_group(self, jobs: Sequence[Job]) -> None:
         started = time.perf_counter()
@@ -129,7 +162,7 @@ class Answerer:
             unfinished = [i for i in unfinished if not self._ended(jobs[i], written[i])]
         for job, tokens in zip(jobs, written, strict=True):
             words = self._text.decode([i for i in tokens if i not in self._stops])
-            words = words.split(f"<{job.request.tags[0]}>")[0].rstrip()
+            words = self._text.without_marks(words.split(f"<{job.request.tags[0]}>")[0].rstrip())
             if words:
                 job.write(*(Token(piece) for piece in self._text.split(words)), Token(close_thinking(words) or "\n"))
 
@@ -145,7 +178,7 @@ class Answerer:
         read = [(job, levels) for job in jobs if (levels := self._level_tokens(job, slot))]
         if not read:
             return
-        rows_NV = self.reader.read([self._text.encode(job.text) for job, _ in read])
+        rows_NV = self.reader.read([self._tokens(job) for job, _ in read])
         for (job, levels), row_V in zip(read, rows_NV, strict=True):
             job.write(_score(row_V, levels, job.request, self._text), Token(f"</{job.request.tags[slot]}>"))
 

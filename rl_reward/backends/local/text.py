@@ -7,30 +7,44 @@ from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 from rl_reward.backends.base import Message
 from rl_reward.errors import BackendError, ConfigError
 from rl_reward.scale import ScoreScale
 
+# What processors call the words that stand for something seen or heard.
+_MARKS = ("image_token", "video_token", "audio_token")
 _BRACKETS = str.maketrans({"<": "\u2039", ">": "\u203a", "[": "(", "]": ")", "|": "\u00a6"})
 
 
 class LocalText:
-    """A tokenizer, with or without a chat template."""
+    """A tokenizer, or the processor of a model that sees, with or without a chat template."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, template_kwargs: Mapping[str, Any]) -> None:
-        """Decode the vocabulary of `tokenizer`; `template_kwargs` go to its chat template."""
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        template_kwargs: Mapping[str, Any],
+        *,
+        processor: ProcessorMixin | None = None,
+    ) -> None:
+        """Decode the vocabulary of `tokenizer`; `template_kwargs` go to the chat template in use."""
         self._tokenizer: Any = tokenizer
+        self._processor: Any = processor
         self._template_kwargs = template_kwargs
         added: dict[int, Any] = self._tokenizer.added_tokens_decoder
         self._special = [str(token) for token in added.values() if token.special]
+        self._marks = [str(m) for own in (processor, tokenizer) for name in _MARKS if (m := getattr(own, name, None))]
         self.pieces = [self.decode([i]) for i in range(len(tokenizer))]
         """The string of each token of the vocabulary, by id."""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, with or without an answer; a chat template writes its own first token."""
         special = not self._tokenizer.chat_template
+        if self._processor is not None:
+            # Processors add the first token to whatever does not begin with it, chat template or not.
+            first = self._tokenizer.bos_token
+            special = first is None or not text.startswith(first)
         return list(self._tokenizer(_whole(text), add_special_tokens=special, verbose=False)["input_ids"])
 
     def decode(self, tokens: list[int]) -> str:
@@ -55,39 +69,68 @@ class LocalText:
         return self.pieces[token] if token < len(self.pieces) else f"<unused {token}>"
 
     def prompt(self, messages: Sequence[Message]) -> str:
-        """Return the prompt up to where the answer begins.
+        """Return the prompt up to where the answer begins, the processor's image token once for each image.
 
         With a chat template this is the template's; otherwise the texts of the messages, a blank line after each.
 
         Raises:
             BackendError: The template refuses the messages.
         """
-        if not self._tokenizer.chat_template:
-            return "".join(f"{self._harmless(message.text)}\n\n" for message in messages)
-        turns = [{"role": message.role, "content": self._harmless(message.text)} for message in messages]
+        turns = [{"role": message.role, "content": self._content(message)} for message in messages]
+        if not self._writer.chat_template:
+            return "".join(f"{turn['content']}\n\n" for turn in turns)
         try:
             return self._rendered(turns)
-        except TemplateError as error:
+        except (TemplateError, TypeError) as error:
             if turns[0]["role"] == "system" and len(turns) > 1:
                 # Some templates (Gemma's) refuse a system turn: the first user turn says it then.
-                return self.prompt([Message("user", (messages[0].text, "", messages[1].text)), *messages[2:]])
+                first = Message("user", (messages[0].text, "", *messages[1].parts))
+                return self.prompt([first, *messages[2:]])
             raise BackendError(f"the chat template of the model refuses the prompt: {error}") from error
+
+    def without_marks(self, text: str) -> str:
+        """Return `text`, words of the model, without what would stand for an image."""
+        return _spelled(text, self._marks)
+
+    @property
+    def _writer(self) -> Any:
+        """What holds the chat template."""
+        return self._processor if getattr(self._processor, "chat_template", None) else self._tokenizer
+
+    def _content(self, message: Message) -> str | list[dict[str, str]]:
+        """Return what `message` holds: each text and each image on lines of its own."""
+        if self._processor is None:
+            return self._harmless(message.text)
+        lines: list[list[str]] = [[]]
+        for part in message.parts:
+            lines[-1].append(part) if isinstance(part, str) else lines.append([])
+        last = len(lines) - 1
+        texts = [self._harmless("\n".join([""] * (i > 0) + lines[i] + [""] * (i < last))) for i in range(last + 1)]
+        if self._writer is not self._processor:
+            return str(self._processor.image_token).join(texts)
+        entries = [{"type": "text", "text": text} for text in texts]
+        shown = [entry for text in entries for entry in (text, {"type": "image"})][:-1]
+        return [entry for entry in shown if entry.get("text") != ""]
 
     def _harmless(self, text: str) -> str:
         """Return `text` without the special tokens of this vocabulary: what a candidate writes must stay text."""
-        for token in self._special:
-            text = text.replace(token, token.translate(_BRACKETS))
-        return text
+        return _spelled(text, [*self._special, *self._marks])
 
-    def _rendered(self, turns: list[dict[str, str]]) -> str:
+    def _rendered(self, turns: list[dict[str, Any]]) -> str:
         asked = self._template(turns, add_generation_prompt=False)
         prompt = self._template(turns, add_generation_prompt=True)
         # Only what opens the answer counts: "<think>" inside a candidate is text like any other.
         return prompt + close_thinking(prompt.removeprefix(asked) if prompt.startswith(asked) else "")
 
-    def _template(self, turns: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
+    def _template(self, turns: list[dict[str, Any]], *, add_generation_prompt: bool) -> str:
         how = {"tokenize": False, "add_generation_prompt": add_generation_prompt, **self._template_kwargs}
-        return str(self._tokenizer.apply_chat_template(turns, **how))
+        return str(self._writer.apply_chat_template(turns, **how))
+
+
+def _spelled(text: str, tokens: Sequence[str]) -> str:
+    for token in tokens:
+        text = text.replace(token, token.translate(_BRACKETS))
+    return text
 
 
 def _whole(text: str) -> str:
