@@ -1,6 +1,6 @@
 """Benchmarks, as ratios within one run: HTTP judging, shared prefixes of a local model, the relabelling buffer.
 
-    python -m training.bench [http] [local] [sac] [--local-model FOLDER] [--out FILE]
+    python -m training.bench [http] [local] [sac] [overlap] [memory] [--local-model FOLDER] [--out FILE]
 
 The machine's other work moves seconds, and ratios less; every comparison alternates its two sides.
 """
@@ -13,17 +13,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from rl_reward import Shaping, Step, Verifier
 from rl_reward.backends import OpenAICompatible, TransformersLocal
 from rl_reward.experiments.facts import facts
+from rl_reward.rewards import Oracle
+from rl_reward.scores import ProgressCurve
 from rl_reward.types import Usage
 
 ROOT = Path(__file__).parent.parent
@@ -110,31 +114,102 @@ def sac(steps: int = 1500, rounds: int = 3) -> dict[str, float]:
     for _ in range(rounds):
         for name, side in sides.items():
             seconds[name].append(timed(side)[0])
-    speed = {f"steps_per_second_{name}": steps / float(np.median(values)) for name, values in seconds.items()}
-    return {**speed, "ratio": float(np.median(seconds["own_buffer"]) / np.median(seconds["relabelled"]))}
+    speeds = {f"steps_per_second_{name}": steps / float(np.median(values)) for name, values in seconds.items()}
+    return {**speeds, "ratio": float(np.median(seconds["own_buffer"]) / np.median(seconds["relabelled"]))}
 
 
 def train(relabelled: bool, steps: int) -> None:
     """Run SAC on FetchReach with the same settings and either buffer."""
+    learn(steps, **(relabelling(Oracle(), Shaping("potential", gamma=0.95)) if relabelled else {}))
+
+
+def learn(steps: int, callback: Any = None, env: Any = None, **extra: Any) -> None:
+    """Run SAC on FetchReach."""
     from stable_baselines3 import SAC
 
-    from rl_reward.adapters.sb3 import RelabelCallback, RelabelReplayBuffer
     from rl_reward.envs import make
-    from rl_reward.rewards import Oracle
 
-    extra: dict[str, Any] = {}
-    if relabelled:
-        extra = {
-            "replay_buffer_class": RelabelReplayBuffer,
-            "replay_buffer_kwargs": {"shaping": Shaping("potential", gamma=0.95)},
-        }
-    env = make("fetch/FetchReach-v4", flat=True, reward="minus_one_zero")
-    net = {"net_arch": [64, 64]}
-    model = SAC(
-        "MlpPolicy", env, gamma=0.95, learning_starts=100, buffer_size=steps, policy_kwargs=net, seed=0, **extra
-    )
-    model.learn(steps, callback=RelabelCallback(Oracle()) if relabelled else None)  # pyright: ignore[reportUnknownMemberType]
+    env = env or make("fetch/FetchReach-v4", flat=True, reward="minus_one_zero")
+    settings: dict[str, Any] = {"gamma": 0.95, "learning_starts": 100, "buffer_size": steps, **extra}
+    model = SAC("MlpPolicy", env, policy_kwargs={"net_arch": [64, 64]}, seed=0, **settings)
+    model.learn(steps, callback=callback)  # pyright: ignore[reportUnknownMemberType]
     env.close()
+
+
+def relabelling(judge: Any, shaping: Shaping, **settings: Any) -> dict[str, Any]:
+    """Return the arguments of `learn` that put the relabelling buffer in."""
+    from rl_reward.adapters.sb3 import RelabelCallback, RelabelReplayBuffer
+
+    kwargs = {"shaping": shaping, **settings}
+    callback = RelabelCallback(judge)
+    return {"callback": callback, "replay_buffer_class": RelabelReplayBuffer, "replay_buffer_kwargs": kwargs}
+
+
+# -- Overlap: a judge as slow as an episode, beside the simulator and in its way, against no judge at all
+
+
+EPISODE = 50
+
+
+@dataclass(frozen=True)
+class Slow:
+    """The oracle, late: it sleeps before it answers, as one that waits for a server does."""
+
+    seconds: float
+    """Wall seconds an episode takes."""
+    name: str = "slow(oracle)"
+    """As tables call it."""
+    megabytes: list[float] = field(default_factory=list[float])
+    """Resident memory of the process at each call."""
+
+    def track_many(self, episodes: Sequence[tuple[str, Sequence[Step]]], *, every: int = 1) -> list[ProgressCurve]:
+        """Sleep, and answer."""
+        self.megabytes.append(psutil.Process().memory_info().rss / 2**20)
+        time.sleep(self.seconds * len(episodes))
+        return Oracle().track_many(episodes, every=every)
+
+
+def overlap(steps: int = 2000, rounds: int = 3) -> dict[str, float]:
+    """Return the speed with a judge as slow as an episode over the speed without, in the background and at once."""
+    dense, sparse, lag = Shaping("potential", gamma=0.95), Shaping(weight=0.0, gamma=0.95), 3 * EPISODE
+    ratios: dict[str, list[float]] = {"background": [], "at_once": []}
+    unjudged: list[float] = []
+    for _ in range(rounds):
+        alone = speed(steps, relabelling(None, sparse, lag=lag))
+        unjudged.append(alone)
+        for name, held in (("background", lag), ("at_once", 0)):
+            judged = relabelling(Slow(EPISODE / alone), dense, lag=held)
+            ratios[name].append(speed(steps, judged) / alone)
+    medians = {f"ratio_{name}": float(np.median(found)) for name, found in ratios.items()}
+    return {**medians, "lag_in_env_steps": lag, "steps_per_second_unjudged": float(np.median(unjudged))}
+
+
+def speed(steps: int, extra: dict[str, Any]) -> float:
+    """Return env steps per second of a run, its last answers included."""
+    return steps / timed(lambda: learn(steps, learning_starts=4 * EPISODE, **extra))[0]
+
+
+# -- Memory: resident set over 200 episodes whose steps carry frames
+
+
+def memory(episodes: int = 200, settled: int = 20) -> dict[str, float]:
+    """Return the largest resident memory after the first `settled` episodes over that at their end."""
+    from rl_reward.envs import make
+
+    env: Any = make("fetch/FetchReach-v4", flat=True, stride=5, frames=True)
+    random = np.random.default_rng(0)
+    env.frame = lambda: random.integers(256, size=(224, 224, 3), dtype=np.uint8)  # no simulator renders that fast
+    judge = Slow(0.01)
+    extra = relabelling(judge, Shaping("potential", gamma=0.95), lag=3 * EPISODE)
+    options: dict[str, Any] = {"learning_starts": 4 * EPISODE, "buffer_size": 10 * EPISODE, "train_freq": EPISODE}
+    learn(episodes * EPISODE, env=env, gradient_steps=10, **options, **extra)
+    megabytes = judge.megabytes
+    frames = len(megabytes) * (EPISODE // 5 + 1)
+    return {
+        "ratio": max(megabytes[settled:]) / megabytes[settled],
+        "megabytes_at_the_end": megabytes[-1],
+        "megabytes_of_frames_seen": frames * 224 * 224 * 3 / 2**20,
+    }
 
 
 # -- Shared
@@ -157,13 +232,15 @@ def random_model() -> str:
 def main() -> None:
     """Run the benchmarks named on the command line, all by default, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", nargs="*", choices=("http", "local", "sac"), default=("http", "local", "sac"))
+    names = ("http", "local", "sac", "overlap", "memory")
+    parser.add_argument("which", nargs="*", choices=names, default=names)
     parser.add_argument(
         "--local-model", help="folder of a causal language model; default: a small one with random weights"
     )
     parser.add_argument("--out", type=Path, help="write the numbers as JSON to this file")
     options = parser.parse_args()
     benchmarks = {"http": http, "local": lambda: local(options.local_model), "sac": sac}
+    benchmarks |= {"overlap": overlap, "memory": memory}
     results: dict[str, Any] = {**facts(), "command": f"python -m training.bench {' '.join(options.which)}"}
     for name in options.which:
         results[name] = benchmarks[name]()

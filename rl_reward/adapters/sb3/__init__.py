@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from rl_reward.adapters.sb3.buffer import Counts, RelabelReplayBuffer
 from rl_reward.adapters.sb3.callback import RelabelCallback
+from rl_reward.adapters.sb3.layer_norm import LayerNormSACPolicy
 from rl_reward.adapters.sb3.recorded import RecordedEpisode
 
-__all__ = ["Counts", "RecordedEpisode", "RelabelCallback", "RelabelReplayBuffer"]
+__all__ = ["Counts", "LayerNormSACPolicy", "RecordedEpisode", "RelabelCallback", "RelabelReplayBuffer"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_reward._checks import check_int, check_number
+from rl_reward._checks import check_int, check_number, check_text
 from rl_reward.adapters.sb3.recorded import RecordedEpisode, dealt
 from rl_reward.adapters.sb3.records import Records, judged, rewards, step_of, unlabelled
 from rl_reward.adapters.sb3.waiting import Observation, Row, WaitingRows, each
@@ -32,13 +33,15 @@ class Counts:
     """Where the transitions went: added == committed + pending + discarded, always."""
 
     added: int
-    """Transitions that came in, prefilled ones included."""
+    """Transitions that came in: from the environment, and prefilled ones."""
     committed: int
     """Transitions that reached the ring; it may have overwritten old ones since."""
     pending: int
     """Transitions that wait for a score or for the lag."""
     discarded: int
-    """Prefilled transitions that did not fill a row of all envs (see `RelabelReplayBuffer.prefill`)."""
+    """Transitions that never reach the ring."""
+    reasons: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many were discarded for which reason; they add up to `discarded`."""
 
 
 class RelabelReplayBuffer(ReplayBuffer):
@@ -46,12 +49,16 @@ class RelabelReplayBuffer(ReplayBuffer):
 
     Rows [n_envs] wait outside the ring. Episodes are scored when they end; a row commits, in order, once every env's
     column is scored and `lag` env steps have passed. So a wrapped ring never gets a late score, the learner never sees
-    an unscored reward, and equal seeds give equal buffers. What the environment paid, the progress, its spread and
-    flags stay beside each transition in `records`.
+    an unscored reward, and equal seeds give equal buffers (unless `as_scored`). What the environment paid, the
+    progress, its spread and flags stay beside each transition in `records`.
 
-    `RelabelCallback` feeds it and holds the judge, so the buffer pickles, waiting rows included. A second `learn()` and
-    a loaded buffer close the open episode: what there is of it is scored, and its last transition counts as
-    truncated, so the learner bootstraps.
+    An env step is a call of `env.step`, counted over all envs: with `SteeringEnv` it is one decision of the policy, not
+    one low-level step of the simulator.
+
+    `RelabelCallback` feeds it and holds the judge, so the buffer pickles, waiting rows and unscored episodes included:
+    after a crash of the judge `save_replay_buffer` keeps them, and `learn()` after `load_replay_buffer` has them scored
+    first. A second `learn()` and a loaded buffer close the open episode: what there is of it is scored, and its last
+    transition counts as truncated, so the learner bootstraps.
 
     Box and Dict observations, any number of envs; n-step returns for Box.
     """
@@ -60,6 +67,8 @@ class RelabelReplayBuffer(ReplayBuffer):
     """What relabelling knows of each transition in the ring, [buffer_size, n_envs] of `RECORD`."""
     waiting: WaitingRows
     """The rows outside the ring."""
+    behind: int
+    """Env steps between the newest transition in the ring and the simulator, at the latest commit."""
     last_obs: Observation
     """SB3's last observation when the last row came; while SB3 holds the very same object, the env was not reset."""
 
@@ -83,6 +92,7 @@ class RelabelReplayBuffer(ReplayBuffer):
         *,
         shaping: Shaping | None = None,
         lag: int = 0,
+        as_scored: bool = False,
         n_steps: int = 1,
         gamma: float | None = None,
     ) -> None:
@@ -98,6 +108,10 @@ class RelabelReplayBuffer(ReplayBuffer):
             shaping: How progress becomes reward; potential with weight 1 by default. Weight 0 is the sparse arm.
             lag: Env steps (over all envs), >= 0, that a row waits at least. From the longest episode x n_envs on, the
                 judge works while training goes on, and the row commits at a fixed count whatever the judge's speed.
+                Twice to three times that hides a judge who takes as long as an episode.
+            as_scored: Not reproducible: a row commits when its score happens to be there, and nothing waits for a
+                judge who is late, so equal seeds give different buffers. The sparse arm then learns from fresher data
+                than the judged one.
             n_steps: Length of n-step returns, >= 1. It goes here: beside a custom buffer the model ignores its own.
             gamma: Discount inside n-step returns; `shaping.gamma` by default.
 
@@ -108,10 +122,13 @@ class RelabelReplayBuffer(ReplayBuffer):
             raise ConfigError("optimize_memory_usage=True cannot tell time limits from terminal states; leave it False")
         check_int("lag", lag, least=0)
         check_int("n_steps", n_steps, least=1)
+        if not isinstance(as_scored, bool):
+            raise ConfigError(f"as_scored must be True or False, got {as_scored!r}")
         if n_steps > 1 and isinstance(observation_space, spaces.Dict):
             raise ConfigError(f"n_steps must be 1 for Dict observations, got {n_steps}; flatten them to a Box")
         self.shaping = shaping or Shaping()
         self.lag = lag
+        self.as_scored = as_scored
         self.n_steps = n_steps
         self.gamma = self.shaping.gamma if gamma is None else check_number("gamma", gamma, above=0, most=1)
         base: Any = super()
@@ -119,14 +136,14 @@ class RelabelReplayBuffer(ReplayBuffer):
         self.records = unlabelled((self.buffer_size, n_envs))
         self.waiting = WaitingRows()
         self.last_obs = None
-        self._prefilled = self._discarded = 0
+        self.behind = self._added = self._committed = 0
+        self._discarded: Counter[str] = Counter()
 
     @property
     def counts(self) -> Counts:
         """Where the transitions went."""
-        rows, prefilled = self.waiting, self._prefilled
-        added, committed = (n * self.n_envs + prefilled for n in (rows.total, rows.left))
-        return Counts(added + self._discarded, committed, len(rows.rows) * self.n_envs, self._discarded)
+        discarded = self._discarded
+        return Counts(self._added, self._committed, self._pending, discarded.total(), dict(discarded))
 
     def add(
         self,
@@ -146,10 +163,11 @@ class RelabelReplayBuffer(ReplayBuffer):
         # Copies: a vectorised env may write its next observation into the same arrays.
         row = Row(each(np.array, obs), each(np.array, next_obs), np.array(action), records_N)
         self.waiting.store(row, [step_of(info) for info in infos])
+        self._added += self.n_envs
 
     @property
     def is_due(self) -> bool:
-        """Whether a row of a finished episode has waited for the lag, so that the judge's answer is needed now."""
+        """Whether a row of a finished episode has waited for the lag, so that it commits once it is scored."""
         starts = [ended.start for ended in self.waiting.finished]
         return bool(starts) and self.waiting.total - min(starts) > self._young
 
@@ -159,6 +177,32 @@ class RelabelReplayBuffer(ReplayBuffer):
         count = min(self.waiting.labelled, old)
         if count > 0:
             self._write(self.waiting.take(count))
+            self.behind = self._pending
+
+    def discard(self, reason: str) -> int:
+        """Give up the transitions without a score and return how many: the way out where a judge never reads one.
+
+        Call it between two `learn()`. What is cut off behind the last transition in the ring counts as truncated there,
+        so the learner bootstraps. Running episodes go on and are read from their beginning.
+
+        Raises:
+            ConfigError: `reason` is blank.
+        """
+        check_text("reason", reason)
+        self.commit(flush=True)
+        if self.size() and self.waiting.rows:
+            last, ended_N = self.pos - 1, self.dones[self.pos - 1] > 0
+            self.records[last]["done"] = self.dones[last] = True
+            self.timeouts[last][~ended_N] = True
+        self._discarded[reason] += self._pending
+        return self.waiting.drop() * self.n_envs
+
+    def note_unstored(self) -> None:
+        """Count as discarded the row SB3 has stepped and not stored, because training was stopped in between."""
+        if self.waiting.announced is not None:
+            self.waiting.announced = None
+            self._added += self.n_envs
+            self._discarded["stepped but not stored by SB3"] += self.n_envs
 
     def relabel(self, shaping: Shaping) -> None:
         """Change form and weight of the rewards of the whole buffer, of waiting rows too; no judge is asked.
@@ -193,9 +237,10 @@ class RelabelReplayBuffer(ReplayBuffer):
         parts = [recorded.rows(curve) for recorded, curve in zip(episodes, labels, strict=True)]
         rows = dealt(parts, self.n_envs)
         self._write(rows)
-        kept = len(rows) * self.n_envs
-        self._prefilled += kept
-        self._discarded += sum(map(len, parts)) - kept
+        given = sum(map(len, parts))
+        self._added += given
+        if given > len(rows) * self.n_envs:
+            self._discarded["prefilled, did not fill a row of all envs"] += given - len(rows) * self.n_envs
         return curves
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
@@ -206,6 +251,10 @@ class RelabelReplayBuffer(ReplayBuffer):
                 f"n_envs ({self.n_envs}) x the longest episode + lag ({self.lag})"
             )
         return super().sample(batch_size, env)
+
+    @property
+    def _pending(self) -> int:
+        return len(self.waiting.rows) * self.n_envs
 
     @property
     def _young(self) -> int:
@@ -225,6 +274,7 @@ class RelabelReplayBuffer(ReplayBuffer):
             infos = [{"TimeLimit.truncated": cut} for cut in done_N & ~terminated_N]
             self.records[self.pos] = row.records
             super().add(row.obs, row.next_obs, row.action, reward_N, done_N, infos)
+        self._committed += len(rows) * self.n_envs
 
 
 class _DictRelabelReplayBuffer(RelabelReplayBuffer, DictReplayBuffer):

@@ -110,6 +110,12 @@ class WaitingRows:
         self.left += len(taken)
         return taken
 
+    def drop(self) -> int:
+        """Remove all rows, and what was to be scored for them, and return how many; running episodes go on."""
+        self.finished = []
+        self.running = [episode.continued() for episode in self.running]
+        return len(self.take(len(self.rows)))
+
     def _write(self, ended: Finished, curve: ProgressCurve) -> None:
         rows = self.rows[ended.start - self.left : ended.end - self.left]
         records_T = np.array([row.records[ended.env] for row in rows])
