@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import rl_reward.models as models
 from rl_reward.backends.base import Backend
 from rl_reward.errors import ConfigError
 
@@ -15,10 +18,10 @@ def is_model(spec: str) -> bool:
 
 
 def model_backend(spec: str, *, base_url: str | None = None) -> Backend:
-    """Return the backend that `spec` names.
+    """Return the backend that `spec` names; local:NAME also finds a model that `rl-reward fetch-model NAME` fetched.
 
     Raises:
-        ConfigError: It has another form, or a local model comes with an address.
+        ConfigError: It has another form, a local model comes with an address, or is not fetched yet.
         MissingExtraError: The packages of the backend are not installed.
     """
     kind, _, name = spec.partition(":")
@@ -33,4 +36,9 @@ def model_backend(spec: str, *, base_url: str | None = None) -> Backend:
         return OpenAICompatible(name, base_url=base_url)
     from rl_reward.backends.transformers_local import TransformersLocal
 
-    return TransformersLocal(name)
+    return TransformersLocal(_folder(name))
+
+
+def _folder(name: str) -> str | Path:
+    """Return where the local model `name` is: what the user has here comes before the models we know by name."""
+    return models.folder(name) if name in models.MODELS and not Path(name).exists() else name
