@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import rl_reward.cli.doctor as doctor
+import rl_reward.cli.fetch_model as fetch_model
 import rl_reward.cli.inputs as inputs
 import rl_reward.cli.output as output
 import rl_reward.cli.tables as tables
@@ -195,6 +197,9 @@ def _parser() -> argparse.ArgumentParser:
     track.add_argument("--every", type=int, default=1, help="ask after every N-th step, the first and the last")
     _add_judge(track)
     track.set_defaults(command=_track)
+
+    doctor.add_arguments(commands.add_parser("doctor", help="check an environment or a config before training"))
+    fetch_model.add_arguments(commands.add_parser("fetch-model", help="download a small model once, into the cache"))
     return parser
 
 
