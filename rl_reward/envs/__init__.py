@@ -12,8 +12,18 @@ from rl_reward.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_reward.envs.base import TaskEnv
+    from rl_reward.envs.captions import Axes
 
-FAMILIES = {"fetch": "rl_reward.envs.fetch:FetchTask", "metaworld": "rl_reward.envs.metaworld:MetaWorldTask"}
+FAMILIES = {
+    "fetch": "rl_reward.envs.fetch:FetchTask",
+    "metaworld": "rl_reward.envs.metaworld:MetaWorldTask",
+    "libero_object": "rl_reward.envs.libero:LiberoObject",
+    "libero_spatial": "rl_reward.envs.libero:LiberoSpatial",
+    "libero_goal": "rl_reward.envs.libero:LiberoGoal",
+    "libero_10": "rl_reward.envs.libero:Libero10",
+    "libero_90": "rl_reward.envs.libero:Libero90",
+    "robosuite": "rl_reward.envs.robosuite:RobosuiteTask",
+}
 """Where the class of each family of tasks lives."""
 
 
@@ -37,6 +47,13 @@ def make(name: str, **options: Any) -> TaskEnv:
     for option in options:
         _known(option, [field.name for field in fields(task_type.Config)], f"option of {name}")
     return task_type(task, task_type.Config(**options))  # pyright: ignore[reportCallIssue]
+
+
+def axes_of(name: str) -> Axes:
+    """Return how the captions of a task environment name directions; `name` as for `make`."""
+    family = name.partition("/")[0]
+    _known(family, FAMILIES, f"environment family in {name!r}")
+    return _load(FAMILIES[family]).axes
 
 
 def _load(address: str) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_reward._checks import check_int
+from rl_reward.envs.captions import Axes
 from rl_reward.errors import ConfigError, MissingExtraError, RlRewardError
 from rl_reward.types import STEP_KEY, Step
 
@@ -74,6 +75,8 @@ class TaskEnv(gym.Env[Any, Any], ABC):
 
     Config: ClassVar[type[TaskConfig]] = TaskConfig
     """The configuration class of the family."""
+    axes: ClassVar[Axes]
+    """How its captions name directions."""
 
     def __init__(self, simulator: gym.Env[Any, Any], task: str, config: TaskConfig) -> None:
         """Put `simulator`, without a time limit below `config.max_steps`, behind the contract.
@@ -159,6 +162,10 @@ class TaskEnv(gym.Env[Any, Any], ABC):
     def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return `frame()`; the rewards and the `Step`s never call this."""
         return self.frame()
+
+    def truth(self) -> dict[str, Any]:
+        """Return privileged facts of the current state, for experts and tests; a judge never sees them."""
+        return self._truth()
 
     def close(self) -> None:
         """Free the simulator and its rendering context."""

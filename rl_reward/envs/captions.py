@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rl_reward.envs.oracle import distance
 
-# Upper limits in metres; the last one catches the rest.
-_NEARNESS = ((0.02, "at"), (0.05, "very close to"), (0.10, "close to"), (0.20, "some way from"), (np.inf, "far from"))
+NEARNESS = ((0.02, "at"), (0.05, "very close to"), (0.10, "close to"), (0.20, "some way from"), (np.inf, "far from"))
+"""Distances in words, each with its upper limit in metres; the last one catches the rest."""
 _VISIBLE = 0.02
 
 
@@ -63,7 +63,7 @@ def relation(
     if numbers:
         where = f"{_cm(gap)} cm from" if _cm(gap) else "at"
     else:
-        where = next(words for limit, words in _NEARNESS if gap < limit)
+        where = next(words for limit, words in NEARNESS if gap < limit)
     directions = [] if where == "at" else _directions(np.subtract(position, origin), axes, numbers)
     return f"The {name} is {where} the {origin_name}" + (f": {_listed(directions)}." if directions else ".")
 

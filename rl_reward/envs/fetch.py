@@ -54,6 +54,7 @@ class FetchTask(TaskEnv):
     """
 
     Config: ClassVar[type[TaskConfig]] = FetchConfig
+    axes = _AXES
     config: FetchConfig
 
     def __init__(self, task: str, config: FetchConfig | None = None) -> None:

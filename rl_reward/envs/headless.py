@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes.util
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from rl_reward.errors import ConfigError
 
@@ -18,6 +20,24 @@ def choose_gl() -> None:
     has_display = sys.platform != "linux" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     if "MUJOCO_GL" not in os.environ and not has_display:
         os.environ["MUJOCO_GL"] = headless_gl()
+
+
+@contextmanager
+def unbound_gl() -> Generator[None]:
+    """Let robosuite be imported where no headless OpenGL is installed, and leave `MUJOCO_GL` as it was.
+
+    It binds OpenGL at import, EGL by default, and fails without it. "glx" makes it load a binding that needs nothing
+    until a frame is drawn, and it never draws ours.
+    """
+    before = os.environ.get("MUJOCO_GL")
+    if sys.platform == "linux":
+        os.environ["MUJOCO_GL"] = "glx"
+    try:
+        yield
+    finally:
+        os.environ.pop("MUJOCO_GL", None)
+        if before is not None:
+            os.environ["MUJOCO_GL"] = before
 
 
 def headless_gl() -> str:

@@ -117,6 +117,7 @@ class MetaWorldTask(TaskEnv):
     """
 
     Config: ClassVar[type[TaskConfig]] = MetaWorldConfig
+    axes = _AXES
     config: MetaWorldConfig
 
     def __init__(self, task: str, config: MetaWorldConfig | None = None) -> None:
