@@ -11,8 +11,11 @@ import rl_reward
 
 ROOT = Path(rl_reward.__file__).parent
 HEAVY = {
-    "torch": {"backends/transformers_local.py", "backends/local/", "adapters/", "experiments/"},
-    "transformers": {"backends/transformers_local.py", "backends/local/", "adapters/", "experiments/"},
+    "torch": {
+        *("models/", "envs/libero_files.py", "policies/", "backends/transformers_local.py", "backends/local/"),
+        *("adapters/", "experiments/"),
+    },
+    "transformers": {"models/", "backends/transformers_local.py", "backends/local/", "adapters/", "experiments/"},
     "trl": {"adapters/", "experiments/"},
     "datasets": {"experiments/"},
     "stable_baselines3": {"adapters/", "experiments/"},
@@ -21,16 +24,21 @@ HEAVY = {
     "gymnasium_robotics": {"envs/"},
     "metaworld": {"envs/"},
     "mujoco": {"envs/"},
+    "safetensors": {"policies/flow.py"},
+    "lerobot": {"policies/lerobot.py"},
     "matplotlib": {"experiments/"},
     "PIL": {"backends/images.py"},
 }
 SHARED = {"_checks", "errors"}
 BELOW = {
-    "envs": {"types", "envs"},
+    "envs": {"types", "envs", "policies"},
+    "policies": {"policies"},
     "evaluation": {"evaluation", "progress", "preference"},
     "adapters": {"adapters", "criteria", "groups", "progress", "rewards", "scores", "shaping", "types"},
-    "backends": {"backends", "distribution", "scale", "types", "verdict"},
+    "backends": {"backends", "distribution", "models", "scale", "types", "verdict"},
     "criteria": set(),
+    "models": {"models"},
+    "doctor": {"doctor", "shaping", "types"},
 }
 
 

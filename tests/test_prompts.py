@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rl_reward import Criterion, Exemplar, ScoreScale, Step, Trajectory
-from rl_reward.prompts import defuse, pairwise, pointwise, progress
+from rl_reward.prompts import completion, defuse, pairwise, pointwise, progress
 
 SCALE = ScoreScale.letters(20)
 RIGHT, TIDY = Criterion("Right", "Is it right?"), Criterion("Tidy", "Is it tidy?")
@@ -105,3 +105,24 @@ def test_each_image_follows_its_step(tmp_path):
 def test_a_sampled_analysis_is_asked_for_before_the_verdict():
     assert "First write a short analysis" in prompt(pointwise("t", "c", RIGHT, SCALE, analysis=True))
     assert "nothing else" in prompt(pointwise("t", "c", RIGHT, SCALE))
+
+
+def test_a_row_of_examples_by_hand():
+    shots = [Exemplar("lift it", "down", "A"), Exemplar("lift it", "up", "T"), Exemplar("add", "1+1=2", "T")]
+    messages = completion("add", "2+2=5", exemplars=shots)
+    assert prompt(messages) == (
+        "Task: lift it\ndown\n\n<score>A</score>\n\nup\n\n<score>T</score>\n\n"
+        "Task: add\n1+1=2\n\n<score>T</score>\n\n2+2=5"
+    )
+    assert [message.role for message in messages] == ["user", "assistant"] * 3 + ["user"]
+
+
+def test_a_row_of_examples_shows_each_image_after_its_step():
+    frame = np.zeros((4, 4, 3), np.uint8)
+    (message,) = completion("lift", Trajectory((Step("reach", image=frame), Step("lift"))), exemplars=())
+    assert [part if isinstance(part, str) else "frame" for part in message.parts] == [
+        "Task: lift",
+        "reach",
+        "frame",
+        "lift",
+    ]

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
         env = VecNormalize(env, norm_reward=False)
 
     # 3. The reward: who scores progress, and how a score becomes reward.
-    judge = arm.judge_of(options.seed)
+    judge = arm.judge_of(config, options.seed)
     shaping = Shaping(
         arm.form,
         arm.weight,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -9,9 +10,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from rl_reward._checks import check_int, check_number
-from rl_reward.backends.base import Request
+from rl_reward.backends.base import Backend, Request
+from rl_reward.backends.cache import Cached
 from rl_reward.backends.simulated import Simulated
 from rl_reward.backends.spec import FORMS, is_model, model_backend
+from rl_reward.caption_judge import CaptionJudge
+from rl_reward.caption_rule import CaptionRule
+from rl_reward.carry_judge import Scene, carry_anchors, carry_judge
+from rl_reward.envs import axes_of
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.results import RunResult
 from rl_reward.rewards import Constant, Oracle, ProgressJudge, Shuffled
@@ -21,18 +27,51 @@ from rl_reward.verifier import Verifier
 
 _LEAST = {
     **dict.fromkeys(("total_steps", "eval_every", "eval_episodes", "n_envs", "train_freq", "every", "threads"), 1),
-    **dict.fromkeys(("batch_size", "buffer_size"), 1),
+    **dict.fromkeys(("batch_size", "buffer_size", "n_critics"), 1),
     **dict.fromkeys(("eval_seed", "learning_starts", "lag"), 0),
     "gradient_steps": -1,
 }
 
-JUDGES = ("none", "oracle", "constant", "simulated")
+JUDGES = ("none", "oracle", "constant", "simulated", "caption-rule")
 """Judges that are no language model."""
+Reads = Literal["steps", "captions"]
+
+
+@dataclass(frozen=True)
+class Steering:
+    """SAC acts on the noise of a frozen policy (DSRL, arXiv 2506.15799) instead of on the robot."""
+
+    policy: str
+    """A shipped policy by name (see `rl_reward.experiments.frozen`), or the .safetensors file of a flow policy."""
+    chunk: int = 10
+    """Low-level steps played per decision, >= 1."""
+    noise_bound: float = 1.5
+    """The agent's noise is in [-noise_bound, noise_bound], > 0."""
+
+    pays: Literal["sum", "last"] = "last"
+    """What a decision earns: the discounted sum of its low-level rewards, or the last of them."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check_int("chunk", self.chunk, least=1)
+        check_number("noise_bound", self.noise_bound, above=0)
+
+
+@dataclass(frozen=True)
+class CarryTask:
+    """Both ends of a task of carrying something, as the judge of single captions needs them: from the task alone."""
+
+    thing: str
+    """What is carried, as the captions call it."""
+    start: tuple[Scene, ...]
+    """Scenes before anything is done, one or more."""
+    goal: tuple[Scene, ...]
+    """Scenes of the solved task, one or more."""
 
 
 @dataclass(frozen=True)
 class SacConfig:
-    """What all arms share."""
+    """What all arms share. With `steering` an update, a buffer row and `lag` belong to decisions, not to steps."""
 
     x_label: ClassVar[str] = "environment steps"
 
@@ -44,6 +83,10 @@ class SacConfig:
     """Environment steps between evaluations; must divide `total_steps`."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of the environment, e.g. stride, max_steps, terminate_on_success."""
+    steering: Steering | None = None
+    """Steer a frozen policy; None: actions go to the robot."""
+    eval_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options in which the environment of evaluations differs, e.g. where its episodes start."""
     eval_episodes: int = 20
     """Episodes of one evaluation, from the same initial states every time and in every arm."""
     eval_seed: int = 1_000_000
@@ -51,13 +94,17 @@ class SacConfig:
     n_envs: int = 1
     """Environments stepped together; must divide `eval_every`."""
     learning_starts: int = 500
-    """Environment steps with random actions before learning."""
+    """Environment steps with random actions before learning; when steering they are the frozen policy's own noise."""
     train_freq: int = 1
-    """Steps of every environment between updates."""
+    """Steps (decisions) of every environment between updates."""
     gradient_steps: int = 1
-    """Gradient steps of one update; -1: as many as environment steps."""
+    """Gradient steps of one update; -1: as many as steps (decisions) since the last one."""
     net_arch: tuple[int, ...] = (256, 256)
     """Hidden layers of actor and critics."""
+    n_critics: int = 2
+    """Critics; the smallest value of all counts."""
+    layer_norm: bool = False
+    """Whether critics have LayerNorm, which keeps Q bounded outside the data."""
     learning_rate: float = 3e-4
     """Of actor, critics and entropy coefficient."""
     gamma: float = 0.99
@@ -69,9 +116,13 @@ class SacConfig:
     buffer_size: int = 1_000_000
     """Transitions the replay buffer holds."""
     ent_coef: float | str = "auto"
-    """Entropy coefficient; "auto" learns it."""
+    """Entropy coefficient; "auto" learns it from 1, "auto_0.05" from 0.05."""
+    target_entropy: float | str = "auto"
+    """What a learned entropy coefficient aims at; "auto": minus the number of action dimensions."""
     normalize_obs: bool = False
     """Whether observations are scaled by their running mean and deviation (SB3's VecNormalize)."""
+    carry: CarryTask | None = None
+    """Both ends of the task, where an arm's judge reads captions."""
     every: int = 1
     """The judge is asked about every `every`-th `Step` the environment emits, the first and the last."""
     lag: int = 0
@@ -88,15 +139,22 @@ class SacConfig:
         check_number("learning_rate", self.learning_rate, above=0)
         check_number("gamma", self.gamma, above=0, most=1)
         check_number("tau", self.tau, above=0, most=1)
-        if self.ent_coef != "auto":
-            check_number('ent_coef, where it is not "auto",', self.ent_coef, least=0)
+        if not re.fullmatch(r"auto(_\d*\.?\d+)?", str(self.ent_coef)):
+            check_number('ent_coef, where it is not "auto" or "auto_START",', self.ent_coef, least=0)
+        if self.target_entropy != "auto":
+            check_number('target_entropy, where it is not "auto",', self.target_entropy)
         if self.total_steps % self.eval_every or self.eval_every % self.n_envs:
             raise ConfigError(
                 "n_envs must divide eval_every and eval_every must divide total_steps, "
                 f"got {self.n_envs}, {self.eval_every} and {self.total_steps}"
             )
-        if reserved := {"reward"} & set(self.options):
-            raise ConfigError(f"options.{min(reserved)} belongs to each arm, not to the options of the environment")
+        if "reward" in {*self.options, *self.eval_options}:
+            raise ConfigError("options.reward belongs to each arm, not to the options of the environment")
+
+    @property
+    def chunk(self) -> int:
+        """Low-level steps of one decision; 1 without steering."""
+        return self.steering.chunk if self.steering else 1
 
     @property
     def y_label(self) -> str:
@@ -114,7 +172,9 @@ class SacArm:
     reward: Literal["zero_one", "minus_one_zero"] = "minus_one_zero"
     """What the environment pays: 1 where the task is solved and 0 elsewhere, or 0 there and -1 elsewhere."""
     judge: str = "none"
-    """Who scores progress: none (sparse), oracle, constant, simulated, openai:MODEL or local:FOLDER."""
+    """Who scores progress: none (sparse), oracle, constant, simulated, caption-rule, openai:MODEL or local:FOLDER."""
+    reads: Reads = "steps"
+    """What a language model is shown: all steps so far, or only the last one's caption, few-shot (see `carry_judge`)."""
     shuffled: bool = False
     """Control: every episode gets the judge's curve of another, earlier one."""
     form: Form = "potential"
@@ -135,6 +195,8 @@ class SacArm:
     """Score of the constant judge."""
     base_url: str | None = None
     """Address of the server of an "openai:MODEL" judge, up to and with "/v1"."""
+    cache: str | None = None
+    """File that keeps a language model's answers, shared by all runs; None: every run asks anew."""
     criteria: str = "manipulation"
     """What a language model is asked: a built-in set of criteria, or a .toml or .md file."""
 
@@ -158,23 +220,30 @@ class SacArm:
     def shaping(self, config: SacConfig) -> Shaping:
         """Return how progress becomes reward; weight 0 is the sparse reward on the same code path."""
         terminates = bool(config.options.get("terminate_on_success", False))
-        return Shaping(self.form, self.weight, config.gamma, terminates, self.reward)
+        # A transition is a decision: the learner and its shaping discount over the whole chunk.
+        return Shaping(self.form, self.weight, config.gamma**config.chunk, terminates, self.reward)
 
-    def judge_of(self, seed: int) -> ProgressJudge | None:
+    def judge_of(self, config: SacConfig, seed: int) -> ProgressJudge | None:
         """Return who scores the episodes of the run with this seed, None for a sparse arm."""
         if self.judge == "none":
             return None
-        judge = self._judge(seed)
+        judge = self._judge(config, seed)
         return Shuffled(judge, seed=seed) if self.shuffled else judge
 
-    def _judge(self, seed: int) -> ProgressJudge:
+    def _judge(self, config: SacConfig, seed: int) -> ProgressJudge:
         if self.judge == "oracle":
             return Oracle()
         if self.judge == "constant":
             return Constant(self.value)
+        if self.judge == "caption-rule":
+            return CaptionRule()
         if self.judge == "simulated":
             return Verifier(self._simulated(seed))
-        return Verifier(model_backend(self.judge, base_url=self.base_url), criteria=self.criteria)
+        backend = model_backend(self.judge, base_url=self.base_url)
+        if self.cache is not None:
+            Path(self.cache).parent.mkdir(parents=True, exist_ok=True)
+            backend = Cached(backend, self.cache)
+        return Verifier(backend, criteria=self.criteria) if self.reads == "steps" else _caption_judge(backend, config)
 
     def _simulated(self, seed: int) -> Simulated:
         faults = {name: getattr(self, name) for name in ("noise", "bias", "saturation", "unscored_rate")}
@@ -197,6 +266,16 @@ def run(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[in
     """
     # By name, because that module imports this one and loads all that is heavy.
     return import_module("rl_reward.experiments.sac_training").train(config, arm, seed, out, tick)
+
+
+def _caption_judge(backend: Backend, config: SacConfig) -> CaptionJudge:
+    """Return the judge of single captions, worded as the environment words them and anchored on its task."""
+    if config.carry is None:
+        raise ConfigError("reads: captions needs both ends of the task in sac.carry; add thing, start and goal")
+    axes = axes_of(config.env)
+    numbers = bool(config.options.get("numbers", True))
+    ends = carry_anchors(config.carry.thing, config.carry.start, config.carry.goal, axes=axes, numbers=numbers)
+    return carry_judge(backend, axes=axes, numbers=numbers, anchors=ends)
 
 
 def _true_progress(request: Request) -> float:

@@ -10,10 +10,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_reward.adapters.sb3 import RelabelCallback, RelabelReplayBuffer
+from rl_reward.adapters.sb3 import LayerNormSACPolicy, RelabelCallback, RelabelReplayBuffer
 from rl_reward.envs import make
 from rl_reward.envs.base import TaskEnv
+from rl_reward.envs.steering import SteeringEnv
 from rl_reward.errors import MissingExtraError
+from rl_reward.experiments.frozen import frozen_policy
 from rl_reward.experiments.results import RunResult
 from rl_reward.experiments.sac import SacArm, SacConfig
 
@@ -33,7 +35,7 @@ def train(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[
     """Train one agent and return its curve (see `rl_reward.experiments.sac.run`)."""
     torch.set_num_threads(config.threads)
     began = time.perf_counter()
-    judge = arm.judge_of(seed)
+    judge = arm.judge_of(config, seed)
     model = build_model(config, arm, seed)
     examiner = Examiner(config, arm, tick)
     relabel = None if arm.her else RelabelCallback(judge, every=config.every)
@@ -57,15 +59,22 @@ def train(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[
             "eval_seconds": examiner.seconds,
             "prompt_tokens": usage.prompt_tokens if usage else 0,
             **({"unscored_rate": 1.0 - relabel.read / relabel.asked} if relabel and relabel.asked else {}),
+            **({"waited_seconds": relabel.waited} if relabel else {}),
         },
     )
 
 
-def build_env(config: SacConfig, arm: SacArm, **options: Any) -> TaskEnv:
-    """Return one task environment that pays the arm's sparse reward."""
+def build_env(config: SacConfig, arm: SacArm, **options: Any) -> TaskEnv | SteeringEnv:
+    """Return one environment that pays the arm's sparse reward, its action the noise of a frozen policy if so set."""
     if arm.her:
         options["flat"] = False  # hindsight needs the goals apart
-    return make(config.env, **{**config.options, "reward": arm.reward, **options})
+    steering = config.steering
+    if steering is None:
+        return make(config.env, **{**config.options, "reward": arm.reward, **options})
+    policy = frozen_policy(steering.policy)
+    env = make(config.env, **{"stride": steering.chunk, **config.options, "reward": arm.reward, **options})
+    bound = steering.noise_bound
+    return SteeringEnv(env, policy, chunk=steering.chunk, noise_bound=bound, gamma=config.gamma, pays=steering.pays)
 
 
 def build_model(config: SacConfig, arm: SacArm, seed: int) -> SAC:
@@ -79,45 +88,53 @@ def build_model(config: SacConfig, arm: SacArm, seed: int) -> SAC:
         settings = {"shaping": arm.shaping(config), "lag": config.lag}
         buffer = {"replay_buffer_class": RelabelReplayBuffer, "replay_buffer_kwargs": settings}
     space: Any = cast(Any, env).observation_space
+    plain = "MultiInputPolicy" if isinstance(space, gym.spaces.Dict) else "MlpPolicy"
     return SAC(
-        "MultiInputPolicy" if isinstance(space, gym.spaces.Dict) else "MlpPolicy",
+        LayerNormSACPolicy if config.layer_norm else plain,
         env,
         seed=seed,
         device="cpu",
-        learning_starts=config.learning_starts,
+        learning_starts=config.learning_starts // config.chunk,
         train_freq=config.train_freq,
         gradient_steps=config.gradient_steps,
         learning_rate=config.learning_rate,
-        gamma=config.gamma,
+        gamma=config.gamma**config.chunk,
         tau=config.tau,
         batch_size=config.batch_size,
         buffer_size=config.buffer_size,
         ent_coef=config.ent_coef,
-        policy_kwargs={"net_arch": list(config.net_arch)},
+        target_entropy=config.target_entropy,
+        policy_kwargs={"net_arch": list(config.net_arch), "n_critics": config.n_critics},
         **buffer,
     )
 
 
 class Examiner(BaseCallback):
-    """Evaluates on the unshaped task: before the first step, every `eval_every` steps, after the last update."""
+    """Evaluates on the unshaped task: before the first step, every `eval_every` steps, after the last update.
+
+    Steps are low-level ones. A decision may cross the point of an evaluation; the curve has the point itself, so all
+    curves share their points, and the agent is at most a chunk (of each environment) further.
+    """
 
     def __init__(self, config: SacConfig, arm: SacArm, tick: Callable[[int, int], None]) -> None:
         """Build the evaluation environment; it renders and describes nothing in between."""
         super().__init__()
         self.config, self.tick = config, tick
-        self.env = build_env(config, arm, stride=10**9, frames=False)
+        self.env = build_env(config, arm, **{**config.eval_options, "stride": 10**9, "frames": False})
+        self.env_steps = 0
         self.steps: list[int] = []
         self.success: dict[str, list[float]] = {}
         self.seconds = 0.0
 
-    def examine(self) -> None:
+    def examine(self, point: int) -> None:
         """Add one point to every curve."""
         began = time.perf_counter()
         episodes = [self._episode(self.config.eval_seed + i) for i in range(self.config.eval_episodes)]
-        self.steps.append(self.num_timesteps)
+        self.steps.append(point)
         for key in ("is_success", "is_success_latched", "is_success_final"):
             self.success.setdefault(key, []).append(float(np.mean([info[key] for info in episodes])))
         self.seconds += time.perf_counter() - began
+        print(f"{point} environment steps: success {self.success['is_success'][-1]:.2f}", flush=True)
 
     def _episode(self, seed: int) -> dict[str, Any]:
         """Return the last info of one episode of the deterministic policy."""
@@ -134,18 +151,21 @@ class Examiner(BaseCallback):
         return cast("NDArray[np.float32]", self.model.predict(seen, deterministic=True)[0])
 
     def _on_training_start(self) -> None:
-        self.examine()
+        self.examine(0)
 
     def _on_step(self) -> bool:
-        total = self.config.total_steps
-        if self.num_timesteps % max(total // _TICKS, 1) < self.training_env.num_envs:
-            self.tick(self.num_timesteps, total)
-        if self.num_timesteps % self.config.eval_every == 0 and self.num_timesteps < total:
-            self.examine()
-        return True
+        total, every, before = self.config.total_steps, self.config.eval_every, self.env_steps
+        self.env_steps += sum(info.get("env_steps", 1) for info in self.locals["infos"])
+        if self.env_steps * _TICKS // total > before * _TICKS // total:
+            self.tick(min(self.env_steps, total), total)
+        point = self.env_steps // every * every
+        if before < point < total:
+            self.examine(point)
+        # Counted in steps, stable-baselines3 stops by itself, after a last update.
+        return self.config.steering is None or self.env_steps < total
 
     def _on_training_end(self) -> None:
-        self.examine()
+        self.examine(self.config.total_steps)
 
 
 def save(model: SAC, out: Path) -> None:

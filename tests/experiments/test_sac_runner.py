@@ -110,7 +110,7 @@ def evaluation_starts(arm, seed, times):
 
     examiner.env.reset = recording
     for _ in range(times):
-        examiner.examine()
+        examiner.examine(0)
     return np.split(np.array(starts), times)
 
 
@@ -118,7 +118,7 @@ def test_each_judge_scores_what_its_name_says():
     steps = [Step(data={"progress": progress}) for progress in (0.0, 0.3, 0.9)]
 
     def values(**options):
-        (curve,) = SacArm(**options, weight=1.0).judge_of(seed=0).track_many([("reach", steps)])
+        (curve,) = SacArm(**options, weight=1.0).judge_of(CONFIG, seed=0).track_many([("reach", steps)])
         return curve.values
 
     np.testing.assert_allclose(values(name="oracle", judge="oracle"), [0.0, 0.3, 0.9])
@@ -126,11 +126,11 @@ def test_each_judge_scores_what_its_name_says():
     np.testing.assert_allclose(values(name="simulated()", judge="simulated"), [0.0, 0.3, 0.9], atol=1e-9)
     noisy = values(name="simulated(noise=0.1)", judge="simulated", noise=0.1)
     assert 0.0 < np.abs(noisy - [0.0, 0.3, 0.9]).max() < 0.5
-    assert SPARSE.judge_of(seed=0) is None
+    assert SPARSE.judge_of(CONFIG, seed=0) is None
 
 
 def test_a_shuffled_arm_hands_out_earlier_curves():
-    judge = SacArm("shuffled(oracle)", judge="oracle", shuffled=True, weight=1.0).judge_of(seed=0)
+    judge = SacArm("shuffled(oracle)", judge="oracle", shuffled=True, weight=1.0).judge_of(CONFIG, seed=0)
     low, high = ([Step(data={"progress": p})] * 2 for p in (0.1, 0.9))
     first, second = judge.track_many([("reach", low), ("reach", high)])
     np.testing.assert_allclose([first.values, second.values], 0.1)

@@ -1,0 +1,164 @@
+"""How well judges read the progress of robot episodes: successes, failures and wandering on the ketchup task.
+
+    rl-reward fetch-model gemma-3-270m
+    python -m training.judge_report --out training/results/judges
+
+Episodes are those of the frozen policy under its own noise, of the scripted expert, and of random moves, from starts
+that no training or evaluation uses. About ten minutes on one core, most of it the language model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from rl_reward.envs import make
+from rl_reward.envs.base import TaskEnv
+from rl_reward.envs.experts import PickAndPlace
+from rl_reward.evaluation.progress_report import progress_report
+from rl_reward.experiments.config import load
+from rl_reward.experiments.frozen import frozen_policy
+from rl_reward.experiments.sac import SacArm, SacConfig
+from rl_reward.rewards import ProgressJudge
+from rl_reward.types import Step
+
+CONFIG = "configs/sac/libero_ketchup.yaml"
+SEED = 7_000_000
+Episode = tuple[list[Step], bool]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Play, judge, print and write."""
+    parser = argparse.ArgumentParser(description="how well judges read progress")
+    parser.add_argument("--out", type=Path, required=True, help="folder for report.md and report.json")
+    parser.add_argument("--model", default="gemma-3-270m", help="fetched model, or the folder of one")
+    parser.add_argument("--each", type=int, default=15, help="successes, failures and wandering episodes, of each")
+    parser.add_argument("--threshold", type=float, default=0.8, help="final score that counts as judged a success")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    config: SacConfig = load(CONFIG)[0].settings
+    assert config.steering is not None
+
+    # 1. Episodes, with captions that print numbers and with captions in words only.
+    env = make(config.env, **{**config.options, "starts": "sampled", "stride": config.steering.chunk})
+    kinds = {"success": successes(env, options.each), "failure": failures(env, config, options.each)}
+    kinds["wandering"] = [wandering(env, SEED + 20_000 + i) for i in range(options.each)]
+    episodes = [episode for kind in kinds.values() for episode in kind]
+
+    # 2. Judges.
+    print(f"{len(episodes)} episodes, {sum(len(steps) for steps, _ in episodes)} states", flush=True)
+    arms = {
+        "oracle": SacArm("oracle", judge="oracle", weight=1.0),
+        "simulated(noise=0.1)": SacArm("simulated(noise=0.1)", judge="simulated", noise=0.1, weight=1.0),
+        "caption-rule": SacArm("caption-rule", judge="caption-rule", weight=1.0),
+        options.model: SacArm(options.model, judge=f"local:{options.model}", reads="captions", weight=1.0),
+    }
+    curves: dict[str, list[Any]] = {}
+    for name, arm in arms.items():
+        judge = arm.judge_of(config, 0)
+        assert judge is not None
+        curves[name] = judged(judge, env.task, episodes, name)
+    env.close()
+
+    # 3. The report: over all, and with each kind of failure alone.
+    solved = [success for _, success in episodes]
+    lines: list[str] = []
+    records: dict[str, Any] = {}
+    for against in ("failure", "wandering"):
+        chosen = [i for kind, members in indices(kinds).items() if kind in ("success", against) for i in members]
+        report = progress_report(
+            {name: [curves[name][i] for i in chosen] for name in curves},
+            [solved[i] for i in chosen],
+            threshold=options.threshold,
+            reference="caption-rule",
+        )
+        lines += [f"Successes against {against} episodes:", "", "```", report.table(), "```", ""]
+        records[against] = asdict(report)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "report.md").write_text("\n".join(lines))
+    (options.out / "report.json").write_text(json.dumps(records, indent=1) + "\n")
+    print("\n".join(lines))
+
+
+def judged(judge: ProgressJudge, task: str, episodes: Sequence[Episode], name: str) -> list[np.ndarray[Any, Any]]:
+    """Return the curves of all episodes, one call each so that the bar moves."""
+    return [judge.track_many([(task, steps)])[0].values for steps, _ in tqdm(episodes, name)]
+
+
+def indices(kinds: dict[str, list[Episode]]) -> dict[str, list[int]]:
+    """Return where the episodes of each kind stand in the list of all."""
+    ends = np.cumsum([len(members) for members in kinds.values()])
+    return {kind: list(range(end - len(kinds[kind]), end)) for kind, end in zip(kinds, ends.tolist(), strict=True)}
+
+
+def successes(env: TaskEnv, count: int) -> list[Episode]:
+    """Return episodes of the scripted expert with noise on its moves."""
+    found: list[Episode] = []
+    seed = SEED
+    while len(found) < count:
+        expert, rng = PickAndPlace(), np.random.default_rng(seed)
+        episode = played(env, seed, lambda obs, truth, expert=expert, rng=rng: noisy(expert.act(truth), rng))
+        found += [episode] if episode[1] else []
+        seed += 1
+    return found
+
+
+def failures(env: TaskEnv, config: SacConfig, count: int) -> list[Episode]:
+    """Return episodes of the frozen policy under its own noise that fail."""
+    found: list[Episode] = []
+    seed = SEED + 10_000
+    assert config.steering is not None
+    policy: Any = frozen_policy(config.steering.policy)
+    while len(found) < count:
+        rng, plan = np.random.default_rng(seed), []
+
+        def act(obs: Any, truth: Any, rng: Any = rng, plan: list[Any] = plan) -> Any:
+            if not plan:
+                plan.extend(policy.act(obs, policy.draw(rng)))
+            return plan.pop(0)
+
+        episode = played(env, seed, act)
+        found += [] if episode[1] else [episode]
+        seed += 1
+    return found
+
+
+def wandering(env: TaskEnv, seed: int) -> Episode:
+    """Return an episode of random moves, each held for a while."""
+    rng, move = np.random.default_rng(seed), np.zeros(7)
+
+    def act(obs: Any, truth: Any) -> Any:
+        if rng.random() < 0.15:
+            move[:] = rng.uniform(-1, 1, 7) * [1, 1, 1, 0, 0, 0, 1]
+        return move
+
+    return played(env, seed, act)
+
+
+def noisy(move: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Return a move with noise on its first three numbers."""
+    move[:3] += 0.15 * rng.normal(size=3)
+    return move
+
+
+def played(env: TaskEnv, seed: int, act: Any) -> Episode:
+    """Return the judge's steps of one episode, and whether it succeeded."""
+    obs, info = env.reset(seed=seed)
+    steps, over, truth = [info["rl_reward"]], False, env.truth()
+    while not over:
+        obs, _, terminated, truncated, info = env.step(np.clip(act(obs, truth), -1, 1).astype(np.float32))
+        steps += [info["rl_reward"]] if "rl_reward" in info else []
+        over, truth = terminated or truncated, env.truth()
+    return [replace(step, image=None) for step in steps], bool(info["is_success"])
+
+
+if __name__ == "__main__":
+    main()
