@@ -16,7 +16,7 @@ from pathlib import Path
 from rl_reward.backends.base import Message
 from rl_reward.criteria import Criterion
 from rl_reward.scale import ScoreScale
-from rl_reward.types import Candidate, Image
+from rl_reward.types import Candidate, Image, Trajectory
 
 TAG = "score"
 PAIR_TAGS = ("score_A", "score_B")
@@ -117,6 +117,36 @@ def pairwise(
     )
     shown = (*_fenced("candidate_A", slot_a), *_fenced("candidate_B", slot_b))
     return (Message("system", (_SYSTEM,)), _turn(task, shown, ask))
+
+
+def completion(task: str, candidate: Candidate, *, exemplars: Sequence[Exemplar]) -> tuple[Message, ...]:
+    """Return judged examples and one that awaits its level, without instructions: for small models and base models.
+
+    Such a model continues a pattern and follows no rules. It reads best what stands right before the level, so nothing
+    stands between: a line that named the scale there took gemma-3-270m from a rank correlation of .93 with the
+    order of 15 scripted scenes to .21. A task is named where it changes.
+    """
+    messages, named = list[Message](), ""
+    for shot in exemplars:
+        messages.append(_record(shot.task, shot.candidate, named))
+        messages.append(Message("assistant", (f"<{TAG}>{shot.level}</{TAG}>",)))
+        named = shot.task
+    return (*messages, _record(task, candidate, named))
+
+
+def _record(task: str, candidate: Candidate, named: str) -> Message:
+    """Return the lines of one example, one per step, under its task if that is not the one `named` before."""
+    shown: list[str | Image] = [] if task == named else [f"Task: {_line(task)}"]
+    for step in Trajectory.of([candidate]).steps if isinstance(candidate, str) else candidate.steps:
+        shown.append(_line(step.text))
+        if step.image is not None:
+            shown.append(Path(step.image) if isinstance(step.image, str) else step.image)
+    return Message("user", tuple(shown))
+
+
+def _line(text: str) -> str:
+    """Return `text` on one line: a line break could open an example of its own."""
+    return " ".join(defuse(text).split())
 
 
 def _after_exemplars(

@@ -11,10 +11,13 @@ import numpy as np
 
 from rl_reward.backends.base import Kind, Message, Request
 from rl_reward.criteria import Criterion
-from rl_reward.prompts import PAIR_TAGS, TAG, Exemplar, pairwise, pointwise, progress
+from rl_reward.prompts import PAIR_TAGS, TAG, Exemplar, completion, pairwise, pointwise, progress
 from rl_reward.scale import ScoreScale
 from rl_reward.scores import Unread
 from rl_reward.types import Candidate, Trajectory
+
+Style = Literal["instructions", "completion"]
+"""How a question is put: in full, or as the last of a row of examples."""
 
 Plan = dict[str, list[Request | Unread]]
 """By criterion, the repeats to ask; Unread where there is nothing to ask about."""
@@ -38,6 +41,8 @@ class Questions:
     """Seed of that order."""
     sees_data: bool
     """Whether the judge may see the privileged `data` of steps; a real one never does."""
+    style: Style = "instructions"
+    """How questions about one candidate are put."""
 
     def single(self, kind: Literal["pointwise", "progress"], task: str, candidate: Candidate) -> Plan:
         """Return what to ask about one candidate: the distinct repeats of each criterion."""
@@ -67,14 +72,26 @@ class Questions:
     def _repeats(
         self, kind: Literal["pointwise", "progress"], task: str, candidate: Candidate, criterion: Criterion
     ) -> list[Request | Unread]:
-        build = pointwise if kind == "pointwise" else progress
         distinct: dict[str, Request | Unread] = {}
         for draw in range(self.repeats):
             shots = self._order_of_exemplars(draw)
-            messages = build(task, candidate, criterion, self.scale, exemplars=shots, analysis=self.sampled)
+            messages = self._words(kind, task, candidate, criterion, shots)
             request = self._request(kind, messages, (TAG,), task, (candidate,), criterion, draw)
             distinct.setdefault(request.key, request)
         return list(distinct.values())
+
+    def _words(
+        self,
+        kind: Literal["pointwise", "progress"],
+        task: str,
+        candidate: Candidate,
+        criterion: Criterion,
+        shots: Sequence[Exemplar],
+    ) -> tuple[Message, ...]:
+        if self.style == "completion":
+            return completion(task, candidate, exemplars=shots)
+        build = pointwise if kind == "pointwise" else progress
+        return build(task, candidate, criterion, self.scale, exemplars=shots, analysis=self.sampled)
 
     def _compare(self, task: str, slots: tuple[Candidate, Candidate], criterion: Criterion, draw: int) -> Request:
         messages = pairwise(task, *slots, criterion, self.scale, analysis=self.sampled)

@@ -16,7 +16,7 @@ from rl_reward.distribution import MIN_COVERAGE
 from rl_reward.errors import ConfigError, Unscorable
 from rl_reward.progress import checkpoints
 from rl_reward.prompts import PAIR_TAGS, TAG, Exemplar
-from rl_reward.questions import Plan, Questions
+from rl_reward.questions import Plan, Questions, Style
 from rl_reward.scale import ScoreScale
 from rl_reward.scores import (
     PairReading,
@@ -54,6 +54,7 @@ class Verifier:
         repeats: int = 1,
         analysis: Analysis = "none",
         exemplars: Sequence[Exemplar] = (),
+        style: Style = "instructions",
         min_coverage: float = MIN_COVERAGE,
         allow_text: bool = False,
         preference_temperature: float = 1.0,
@@ -73,6 +74,9 @@ class Verifier:
             analysis: "sampled": the model writes an analysis before the verdict (the paper's way); "none": the verdict
                 alone, at a fraction of the cost.
             exemplars: Judged examples put before the question.
+            style: "instructions": the question in full; "completion": nothing but the examples and the candidate in
+                plain lines, for base models and very small ones. It needs exemplars, which are all that says what to
+                judge by, and asks about single candidates.
             min_coverage: Floor of the probability on the scale, in [0, 1]; below it a reading is unreadable.
             allow_text: Accept the literal level where no distribution can be read (status "text").
             preference_temperature: Divisor in the Bradley-Terry preference, > 0.
@@ -97,6 +101,11 @@ class Verifier:
             raise ConfigError(f"scale must be a ScoreScale, got {scale!r}; try ScoreScale.letters(20)")
         if analysis not in get_args(Analysis):
             raise ConfigError(f"analysis must be one of {', '.join(get_args(Analysis))}, got {analysis!r}")
+        if style not in get_args(Style):
+            raise ConfigError(f"style must be one of {', '.join(get_args(Style))}, got {style!r}")
+        loaded = load(criteria)
+        if style == "completion" and (analysis == "sampled" or not exemplars or len(loaded) > 1):
+            raise ConfigError('style="completion" needs exemplars, one criterion and analysis="none"')
         self.backend, self.scale = backend, scale or ScoreScale.letters()
         odd = [shot.level for shot in exemplars if self.scale.index(shot.level) is None]
         if odd:
@@ -105,7 +114,14 @@ class Verifier:
         self.preference_temperature = preference_temperature
         self.max_concurrency, self.deadline, self.batch_deadline = max_concurrency, deadline, batch_deadline
         self._questions = Questions(
-            load(criteria), self.scale, repeats, analysis == "sampled", tuple(exemplars), seed, backend.sees_data
+            loaded,
+            self.scale,
+            repeats,
+            analysis == "sampled",
+            tuple(exemplars),
+            seed,
+            backend.sees_data,
+            style,
         )
         self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
@@ -196,6 +212,8 @@ class Verifier:
         ]
 
     async def _compare_many(self, triples: Sequence[tuple[str, Candidate, Candidate]]) -> list[PairScore]:
+        if self._questions.style == "completion":
+            raise ConfigError('style="completion" scores single candidates; compare with style="instructions"')
         plans = [
             self._questions.pair(check_text("task", task), _checked(first), _checked(second))
             for task, first, second in triples

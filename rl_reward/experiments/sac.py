@@ -174,7 +174,7 @@ class SacArm:
     judge: str = "none"
     """Who scores progress: none (sparse), oracle, constant, simulated, caption-rule, openai:MODEL or local:FOLDER."""
     reads: Reads = "steps"
-    """What a language model is shown: all steps so far, or only the last one's caption, few-shot (see `carry_judge`)."""
+    """What a language model is shown: all steps so far, or the last one's caption, few-shot (see `carry_judge`)."""
     shuffled: bool = False
     """Control: every episode gets the judge's curve of another, earlier one."""
     form: Form = "potential"
