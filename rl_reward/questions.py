@@ -43,6 +43,8 @@ class Questions:
     """Whether the judge may see the privileged `data` of steps; a real one never does."""
     style: Style = "instructions"
     """How questions about one candidate are put."""
+    max_images: int | None = None
+    """Images shown of one trajectory at most; None: all."""
 
     def single(self, kind: Literal["pointwise", "progress"], task: str, candidate: Candidate) -> Plan:
         """Return what to ask about one candidate: the distinct repeats of each criterion."""
@@ -64,7 +66,10 @@ class Questions:
         }
 
     def _shown(self, candidate: Candidate) -> Candidate:
-        return candidate if self.sees_data or isinstance(candidate, str) else candidate.without_data()
+        if isinstance(candidate, str):
+            return candidate
+        shown = candidate if self.max_images is None else candidate.with_images(self.max_images)
+        return shown if self.sees_data else shown.without_data()
 
     def _nothing(self, reason: str) -> Plan:
         return {criterion.name: [Unread("unreadable", reason)] for criterion in self.criteria}

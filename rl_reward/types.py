@@ -74,6 +74,20 @@ class Trajectory:
         """Return the trajectory with the privileged `data` of every step removed."""
         return Trajectory(tuple(replace(step, data=None) for step in self.steps))
 
+    def with_images(self, most: int) -> Trajectory:
+        """Return the trajectory with at most `most` images (>= 1): the last, the first, and evenly spaced ones between.
+
+        Every step stays, with its text; a single image is the last one.
+        """
+        seen = [number for number, step in enumerate(self.steps) if step.image is not None]
+        if len(seen) <= most:
+            return self
+        places: list[float] = np.linspace(len(seen) - 1, 0, most).tolist()
+        kept = {seen[round(place)] for place in places}
+        return Trajectory(
+            tuple(step if number in kept else replace(step, image=None) for number, step in enumerate(self.steps))
+        )
+
 
 Candidate = str | Trajectory
 """What is judged: a text, or a trajectory."""

@@ -55,6 +55,7 @@ class Verifier:
         analysis: Analysis = "none",
         exemplars: Sequence[Exemplar] = (),
         style: Style = "instructions",
+        max_images: int | None = None,
         min_coverage: float = MIN_COVERAGE,
         allow_text: bool = False,
         preference_temperature: float = 1.0,
@@ -77,6 +78,8 @@ class Verifier:
             style: "instructions": the question in full; "completion": nothing but the examples and the candidate in
                 plain lines, for base models and very small ones. It needs exemplars, which are all that says what to
                 judge by, and asks about single candidates.
+            max_images: Images of one trajectory in a prompt at most, >= 1: the first, the last and evenly spaced ones
+                between, as servers limit their number. None: all.
             min_coverage: Floor of the probability on the scale, in [0, 1]; below it a reading is unreadable.
             allow_text: Accept the literal level where no distribution can be read (status "text").
             preference_temperature: Divisor in the Bradley-Terry preference, > 0.
@@ -92,6 +95,8 @@ class Verifier:
         check_int("repeats", repeats, least=1)
         check_int("max_concurrency", max_concurrency, least=1)
         check_int("seed", seed, least=0)
+        if max_images is not None:
+            check_int("max_images", max_images, least=1)
         check_number("preference_temperature", preference_temperature, above=0)
         for name, seconds in (("deadline", deadline), ("batch_deadline", batch_deadline)):
             if seconds is not None:
@@ -122,6 +127,7 @@ class Verifier:
             seed,
             backend.sees_data,
             style,
+            max_images,
         )
         self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 

@@ -1,6 +1,6 @@
 """Benchmarks, as ratios within one run: HTTP judging, shared prefixes of a local model, the relabelling buffer.
 
-    python -m training.bench [http] [local] [sac] [overlap] [memory] [--local-model FOLDER] [--out FILE]
+    python -m training.bench [http] [local] [sac] [overlap] [memory] [libero] [--local-model FOLDER] [--out FILE]
 
 The machine's other work moves seconds, and ratios less; every comparison alternates its two sides.
 """
@@ -24,13 +24,17 @@ import numpy as np
 import psutil
 
 from rl_reward import Shaping, Step, Verifier
-from rl_reward.backends import OpenAICompatible, TransformersLocal
+from rl_reward.backends import OpenAICompatible, Simulated, TransformersLocal
+from rl_reward.caption_judge import CaptionJudge
+from rl_reward.envs import make
+from rl_reward.envs.base import TaskEnv
 from rl_reward.experiments.facts import facts
 from rl_reward.rewards import Oracle
 from rl_reward.scores import ProgressCurve
 from rl_reward.types import Usage
 
 ROOT = Path(__file__).parent.parent
+KETCHUP = "libero_object/pick_up_the_ketchup_and_place_it_in_the_basket"
 CRITERIA = {
     "Right": "Is every step of the work so far right, and does it serve the task?",
     "Complete": "How much of what the task asks for is there?",
@@ -215,6 +219,62 @@ def memory(episodes: int = 200, settled: int = 20) -> dict[str, float]:
 # -- Shared
 
 
+# -- LIBERO: steps per second under both physics; frames and questions, neither wasted
+
+
+def libero(steps: int = 200, rounds: int = 3) -> dict[str, float]:
+    """Return steps per second with the published and the lite physics, and what one judged episode asks for."""
+    envs = {name: make(KETCHUP, lite_physics=name == "lite", stride=10**9) for name in ("published", "lite")}
+    moves = np.random.default_rng(0).uniform(-1, 1, (steps, 7)).astype(np.float32)
+    speeds: dict[str, list[float]] = {name: [] for name in envs}
+    for _ in range(rounds):
+        for name, env in envs.items():
+            env.reset(seed=0)
+            speeds[name].append(steps / timed(lambda env=env: [env.step(move) for move in moves])[0])
+    for env in envs.values():
+        env.close()
+    published, lite = (float(np.median(speeds[name])) for name in envs)
+    return {
+        "steps_per_second_published": published,
+        "steps_per_second_lite": lite,
+        "ratio": lite / published,
+        **asked(),
+    }
+
+
+def asked(episodes: int = 5) -> dict[str, float]:
+    """Return frames rendered per frame judged, and judge calls per distinct caption, over whole episodes."""
+    env = make(KETCHUP, lite_physics=True, stride=10, frames=True, frame_size=64, numbers=False)
+    draw, rendered = env.frame, [0]
+
+    def counted() -> Any:
+        rendered[0] += 1
+        return draw()
+
+    env.frame = counted
+    judge = CaptionJudge(Verifier(Simulated(lambda request: 0.5)))
+    judged, captions = 0, set[str]()
+    for episode in range(episodes):
+        steps = walk(env, episode)
+        judged += len(steps)
+        captions |= {step.text for step in steps}
+        judge.track_many([(env.task, steps)])
+    env.close()
+    return {"frames_per_frame_judged": rendered[0] / judged, "calls_per_caption": judge.asked / len(captions)}
+
+
+def walk(env: TaskEnv, seed: int) -> list[Step]:
+    """Return the judge's steps of one episode of random moves."""
+    env.action_space.seed(seed)
+    _, info = env.reset(seed=seed)
+    steps, over = [info["rl_reward"]], False
+    while not over:
+        *_, terminated, truncated, info = env.step(env.action_space.sample())
+        steps += [info["rl_reward"]] if "rl_reward" in info else []
+        over = terminated or truncated
+    return steps
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
     """Return wall seconds, CPU seconds and result of `work`."""
     wall, cpu = time.perf_counter(), time.process_time()
@@ -230,17 +290,17 @@ def random_model() -> str:
 
 
 def main() -> None:
-    """Run the benchmarks named on the command line, all by default, and print a table."""
+    """Run the benchmarks named on the command line, by default all that need no LIBERO, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ("http", "local", "sac", "overlap", "memory")
-    parser.add_argument("which", nargs="*", choices=names, default=names)
+    parser.add_argument("which", nargs="*", choices=(*names, "libero"), default=names)
     parser.add_argument(
         "--local-model", help="folder of a causal language model; default: a small one with random weights"
     )
     parser.add_argument("--out", type=Path, help="write the numbers as JSON to this file")
     options = parser.parse_args()
     benchmarks = {"http": http, "local": lambda: local(options.local_model), "sac": sac}
-    benchmarks |= {"overlap": overlap, "memory": memory}
+    benchmarks |= {"overlap": overlap, "memory": memory, "libero": libero}
     results: dict[str, Any] = {**facts(), "command": f"python -m training.bench {' '.join(options.which)}"}
     for name in options.which:
         results[name] = benchmarks[name]()

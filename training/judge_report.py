@@ -105,7 +105,11 @@ def successes(env: TaskEnv, count: int) -> list[Episode]:
     seed = SEED
     while len(found) < count:
         expert, rng = PickAndPlace(), np.random.default_rng(seed)
-        episode = played(env, seed, lambda obs, truth, expert=expert, rng=rng: noisy(expert.act(truth), rng))
+
+        def act(obs: Any, truth: Any, expert: PickAndPlace = expert, rng: np.random.Generator = rng) -> Any:
+            return expert.act(truth) + np.array([*(0.15 * rng.normal(size=3)), 0.0, 0.0, 0.0, 0.0])
+
+        episode = played(env, seed, act)
         found += [episode] if episode[1] else []
         seed += 1
     return found
@@ -141,12 +145,6 @@ def wandering(env: TaskEnv, seed: int) -> Episode:
         return move
 
     return played(env, seed, act)
-
-
-def noisy(move: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Return a move with noise on its first three numbers."""
-    move[:3] += 0.15 * rng.normal(size=3)
-    return move
 
 
 def played(env: TaskEnv, seed: int, act: Any) -> Episode:

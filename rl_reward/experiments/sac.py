@@ -195,6 +195,8 @@ class SacArm:
     """Score of the constant judge."""
     base_url: str | None = None
     """Address of the server of an "openai:MODEL" judge, up to and with "/v1"."""
+    max_images: int | None = None
+    """Images in one question to a language model at most; None: all."""
     cache: str | None = None
     """File that keeps a language model's answers, shared by all runs; None: every run asks anew."""
     criteria: str = "manipulation"
@@ -243,7 +245,9 @@ class SacArm:
         if self.cache is not None:
             Path(self.cache).parent.mkdir(parents=True, exist_ok=True)
             backend = Cached(backend, self.cache)
-        return Verifier(backend, criteria=self.criteria) if self.reads == "steps" else _caption_judge(backend, config)
+        if self.reads == "captions":
+            return _caption_judge(backend, config)
+        return Verifier(backend, criteria=self.criteria, max_images=self.max_images)
 
     def _simulated(self, seed: int) -> Simulated:
         faults = {name: getattr(self, name) for name in ("noise", "bias", "saturation", "unscored_rate")}
