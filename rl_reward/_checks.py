@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
+from collections.abc import Collection
 
 from rl_reward.errors import ConfigError
 
@@ -66,6 +68,16 @@ def check_text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{name} must be a text that is not empty, got {_shown(value)}")
     return value
+
+
+def check_known(name: str, names: Collection[str], what: str) -> None:
+    """Raise ConfigError, with the nearest name or with some of them, unless `name` is one of `names`."""
+    if name not in names:
+        nearest = difflib.get_close_matches(name, names, n=1)
+        some = sorted(names)
+        more = f" and {len(some) - 10} more" if len(some) > 10 else ""
+        fix = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(some[:10])}{more}"
+        raise ConfigError(f"no {what} is called {name!r}; {fix}")
 
 
 def _shown(value: object) -> str:

@@ -16,7 +16,7 @@ from rl_reward.types import Step
 _WORDS = dict(zip((words for _, words in NEARNESS), (0.0, 0.035, 0.075, 0.15, 0.30), strict=True))
 """What the words for nearness stand for, in metres: the middle of their range, and 30 cm for the last."""
 # "The puck is 10 cm from the gripper" or "The puck is close to the gripper"; a name may be several words.
-_RELATION = re.compile(rf"The ([\w ]+?) is (?:(\d+) cm from|({'|'.join(_WORDS)})) the ([\w ]+?)[:.]")
+_RELATION = re.compile(rf"The ([\w '-]+?) is (?:(\d+) cm from|({'|'.join(_WORDS)})) the ([\w '-]+?)[:.]")
 
 
 @dataclass(frozen=True)

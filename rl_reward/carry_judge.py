@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rl_reward._checks import check_number
 from rl_reward.backends.base import Backend
 from rl_reward.caption_judge import Anchors, CaptionJudge
 from rl_reward.criteria import Criterion
 from rl_reward.envs.captions import Axes, carry_caption
+from rl_reward.errors import ConfigError
 from rl_reward.prompts import Exemplar
 from rl_reward.scale import ScoreScale
 from rl_reward.verifier import Verifier
@@ -34,6 +36,16 @@ class Scene:
     """Where it belongs."""
     opening: float
     """How far the gripper is open, 0 closed to 1 open."""
+
+    def __post_init__(self) -> None:
+        """Refuse positions that are not three finite numbers, and an opening outside [0, 1]."""
+        for name in ("hand", "thing", "place"):
+            point = getattr(self, name)
+            if len(point) != 3:
+                raise ConfigError(f"{name} of a scene must be 3 numbers in metres, got {point!r:.80}")
+            for number in point:
+                check_number(f"{name} of a scene", number)
+        check_number("opening of a scene", self.opening, least=0, most=1)
 
     def caption(self, name: str, *, axes: Axes, numbers: bool) -> str:
         """Return the caption that an environment would give, the thing being called `name`."""

@@ -12,6 +12,9 @@ from rl_reward.errors import ConfigError
 
 Array = NDArray[np.float64]
 
+MIN_SPAN = 0.01
+"""Least distance of the scores that `anchor` stretches over [0, 1]."""
+
 
 @dataclass(frozen=True, eq=False)
 class HeldCurve:
@@ -61,14 +64,15 @@ def anchor(scores: ArrayLike, *, start: float, goal: float) -> Array:
     Args:
         scores: Raw scores, any shape.
         start: Score of the task's start state.
-        goal: Score of the task's goal state, above `start`.
+        goal: Score of the task's goal state, at least `MIN_SPAN` above `start`.
 
     Raises:
-        ConfigError: The judge does not score the goal above the start, so no stretching can help.
+        ConfigError: The judge hardly tells goal from start, so stretching would show nothing but its noise.
     """
-    if not goal > start:
+    if not goal >= start + MIN_SPAN:
         raise ConfigError(
-            f"the goal must score above the start, got goal {goal:.3f} and start {start:.3f}; change the judge"
+            f"the goal must score at least {MIN_SPAN} above the start, got goal {goal:.4f} and start {start:.4f}; "
+            "change the judge, or the captions of both ends"
         )
     return np.clip((np.asarray(scores, dtype=np.float64) - start) / (goal - start), 0.0, 1.0)
 

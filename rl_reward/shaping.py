@@ -159,5 +159,5 @@ def _closed_gaps(progress_T1: Array, *, gamma: float) -> Array:
 
 
 def _odd(env_T: Array) -> float:
-    """Return a value of `env_T` to show in a message: the first that is not 0 or 1."""
-    return float(env_T[~np.isin(env_T, (0.0, 1.0))][0])
+    """Return a value of `env_T` to show in a message: one that is not finite, else the first that is not 0 or 1."""
+    return float([*env_T[~np.isfinite(env_T)], *env_T[~np.isin(env_T, (0.0, 1.0))]][0])

@@ -87,7 +87,7 @@ def test_the_ends_of_an_episode_are_not_its_anchors():
 
 
 def test_anchors_that_cannot_stretch_are_refused():
-    with pytest.raises(ConfigError, match=r"goal 0\.300 and start 0\.700"):
+    with pytest.raises(ConfigError, match=r"goal 0\.3000 and start 0\.7000"):
         values(judge_of(Counting(), Anchors(("0.7",), ("0.3",))), ["0.5"])
     with pytest.raises(BackendError, match=r"no score for the anchor '0\.3'"):
         values(judge_of(Counting(lost={"0.3"}), ANCHORS), ["0.5"])

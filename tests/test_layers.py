@@ -29,7 +29,7 @@ HEAVY = {
     "matplotlib": {"experiments/"},
     "PIL": {"backends/images.py"},
 }
-SHARED = {"_checks", "errors"}
+SHARED = {"_cache", "_checks", "errors"}
 BELOW = {
     "envs": {"types", "envs", "policies"},
     "policies": {"policies"},

@@ -32,6 +32,13 @@ from rl_reward.types import Step
 
 CONFIG = "configs/sac/libero_ketchup.yaml"
 SEED = 7_000_000
+# Metres: where the bottle stands in the beginning, and what counts as near, lifted, lost and above.
+STARTS, STANDS = np.array([-0.12, -0.24]), 0.072
+NEAR, LIFTED, LOST, ABOVE = 0.08, 0.02, 0.06, 0.08
+PHASES = (
+    *("far from the bottle", "at the bottle", "carried", "above the basket", "in the basket"),
+    "dropped or pushed away",
+)
 Episode = tuple[list[Step], bool]
 
 
@@ -42,6 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--model", default="gemma-3-270m", help="fetched model, or the folder of one")
     parser.add_argument("--each", type=int, default=15, help="successes, failures and wandering episodes, of each")
     parser.add_argument("--threshold", type=float, default=0.8, help="final score that counts as judged a success")
+    parser.add_argument("--cache", help="file that keeps the language model's answers")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     config: SacConfig = load(CONFIG)[0].settings
@@ -59,7 +67,9 @@ def main(arguments: list[str] | None = None) -> None:
         "oracle": SacArm("oracle", judge="oracle", weight=1.0),
         "simulated(noise=0.1)": SacArm("simulated(noise=0.1)", judge="simulated", noise=0.1, weight=1.0),
         "caption-rule": SacArm("caption-rule", judge="caption-rule", weight=1.0),
-        options.model: SacArm(options.model, judge=f"local:{options.model}", reads="captions", weight=1.0),
+        options.model: SacArm(
+            options.model, judge=f"local:{options.model}", reads="captions", cache=options.cache, weight=1.0
+        ),
     }
     curves: dict[str, list[Any]] = {}
     for name, arm in arms.items():
@@ -82,6 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
         lines += [f"Successes against {against} episodes:", "", "```", report.table(), "```", ""]
         records[against] = asdict(report)
+    lines += ["Mean score (standard deviation) by what is going on:", "", *by_phase(episodes, curves)]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.md").write_text("\n".join(lines))
     (options.out / "report.json").write_text(json.dumps(records, indent=1) + "\n")
@@ -91,6 +102,31 @@ def main(arguments: list[str] | None = None) -> None:
 def judged(judge: ProgressJudge, task: str, episodes: Sequence[Episode], name: str) -> list[np.ndarray[Any, Any]]:
     """Return the curves of all episodes, one call each so that the bar moves."""
     return [judge.track_many([(task, steps)])[0].values for steps, _ in tqdm(episodes, name)]
+
+
+def by_phase(episodes: Sequence[Episode], curves: dict[str, list[Any]]) -> list[str]:
+    """Return a table of what each judge says in each phase, over all states of all episodes."""
+    found = np.array([phase(step.data) for steps, _ in episodes for step in steps])
+    rows = [f"| phase | states | {' | '.join(curves)} |", f"| --- | ---: |{' ---: |' * len(curves)}"]
+    for name in PHASES:
+        chosen = found == name
+        scores = [np.concatenate(episode_curves)[chosen] for episode_curves in curves.values()]
+        cells = [f"{np.nanmean(one):.2f} ({np.nanstd(one):.2f})" if chosen.any() else "-" for one in scores]
+        rows.append(f"| {name} | {chosen.sum()} | {' | '.join(cells)} |")
+    return rows
+
+
+def phase(truth: Any) -> str:
+    """Return what is going on in a state."""
+    hand, thing, place = (np.array(truth[key]) for key in ("hand", "thing_at", "place_at"))
+    if truth["solved"]:
+        return "in the basket"
+    if thing[2] - STANDS > LIFTED:
+        return "above the basket" if np.abs(thing - place)[:2].max() < ABOVE else "carried"
+    away = float(np.linalg.norm(hand - thing))
+    if np.linalg.norm(thing[:2] - STARTS) > LOST:
+        return "dropped or pushed away"
+    return "far from the bottle" if away > NEAR else "at the bottle"
 
 
 def indices(kinds: dict[str, list[Episode]]) -> dict[str, list[int]]:

@@ -27,6 +27,9 @@ def versions(installed: Callable[[str], str] = version) -> list[Finding]:
     same = ", ".join(f"{name} {told}" for name, told in found.items() if told == TESTED[name][1])
     findings = [Finding("ok", "versions", f"as tested: {same}")] if same else []
     findings += [_compared(name, told) for name, told in found.items() if told != TESTED[name][1]]
+    if _parts(found.get("robosuite", "0")) >= (1, 5):
+        text = f"robosuite {found['robosuite']} has other physics than LIBERO's tasks; pip install robosuite==1.4.0"
+        findings.append(Finding("error", "versions", text))
     if "hf-libero" in found and _parts(found.get("mujoco", "0")) >= (3, 4):
         text = f"mujoco {found['mujoco']} silently changes LIBERO's physics (from 3.4 on); pip install mujoco==3.3.0"
         findings.append(Finding("error", "versions", text))

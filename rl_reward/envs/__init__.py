@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Collection
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from rl_reward._checks import check_known
 from rl_reward.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_reward.envs.base import TaskEnv
+    from rl_reward.envs.base import TaskConfig, TaskEnv
     from rl_reward.envs.captions import Axes
 
 FAMILIES = {
@@ -38,33 +37,35 @@ def make(name: str, **options: Any) -> TaskEnv:
         ConfigError: No such family, task or option, or a value out of its range.
         MissingExtraError: The simulator is not installed.
     """
-    family, slash, task = name.partition("/")
-    if not slash:
-        raise ConfigError(f"a task is named family/task, like fetch/FetchReach-v4 or metaworld/reach-v3, got {name!r}")
-    _known(family, FAMILIES, f"environment family in {name!r}")
-    task_type = _load(FAMILIES[family])
-    _known(task, task_type.names(), f"task of the family {family}")
+    task_type, task = _found(name)
+    return task_type(task, config_of(name, **options))  # pyright: ignore[reportCallIssue]
+
+
+def config_of(name: str, **options: Any) -> TaskConfig:
+    """Return the whole configuration that `make(name, **options)` would use, without building a simulator."""
+    task_type, _ = _found(name)
     for option in options:
-        _known(option, [field.name for field in fields(task_type.Config)], f"option of {name}")
-    return task_type(task, task_type.Config(**options))  # pyright: ignore[reportCallIssue]
+        check_known(option, [field.name for field in fields(task_type.Config)], f"option of {name}")
+    return task_type.Config(**options)
 
 
 def axes_of(name: str) -> Axes:
     """Return how the captions of a task environment name directions; `name` as for `make`."""
-    family = name.partition("/")[0]
-    _known(family, FAMILIES, f"environment family in {name!r}")
-    return _load(FAMILIES[family]).axes
+    return _found(name)[0].axes
+
+
+def _found(name: str) -> tuple[type[TaskEnv], str]:
+    """Return the class of a task environment, and the task."""
+    family, slash, task = name.partition("/")
+    if not slash:
+        raise ConfigError(f"a task is named family/task, like fetch/FetchReach-v4 or metaworld/reach-v3, got {name!r}")
+    check_known(family, FAMILIES, f"environment family in {name!r}")
+    task_type = _load(FAMILIES[family])
+    check_known(task, task_type.names(), f"task of the family {family}")
+    return task_type, task
 
 
 def _load(address: str) -> Any:
     """Return the class at "module:name"."""
     module, _, name = address.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _known(name: str, names: Collection[str], what: str) -> None:
-    """Raise ConfigError, with the nearest name or all of them, unless `name` is one of `names`."""
-    if name not in names:
-        nearest = difflib.get_close_matches(name, names, n=1)
-        fix = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(sorted(names))}"
-        raise ConfigError(f"no {what} is called {name!r}; {fix}")

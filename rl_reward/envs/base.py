@@ -99,6 +99,7 @@ class TaskEnv(gym.Env[Any, Any], ABC):
         self._steps = 0
         self._latched = False
         self._over = True
+        self._closed = False
 
     @property
     def max_episode_steps(self) -> int:
@@ -140,6 +141,8 @@ class TaskEnv(gym.Env[Any, Any], ABC):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; `seed` fixes the initial state. See `gymnasium.Env.reset`."""
+        if self._closed:
+            raise RlRewardError("the environment is closed; make another one")
         super().reset(seed=seed)
         self._draw(seed, options)
         self._begin()
@@ -168,8 +171,10 @@ class TaskEnv(gym.Env[Any, Any], ABC):
         return self._truth()
 
     def close(self) -> None:
-        """Free the simulator and its rendering context."""
-        self.simulator.close()
+        """Free the simulator and its rendering context; a second call does nothing."""
+        if not self._closed:
+            self.simulator.close()
+        self._closed = self._over = True
 
     def _draw(self, seed: int | None, options: dict[str, Any] | None) -> None:
         """Restart until the start is not solved."""

@@ -51,6 +51,14 @@ def carry_caption(
     return " ".join([*fingers, to_thing, to_goal])
 
 
+def work_caption(
+    hand: ArrayLike, thing: ArrayLike, *, axes: Axes, name: str, opening: float, numbers: bool = True
+) -> str:
+    """Describe a gripper and a thing that is worked where it is; arguments as for `carry_caption`."""
+    to_thing = relation(name, thing, "gripper", hand, axes=axes, numbers=numbers)
+    return f"The gripper is {_opening_words(opening)}. {to_thing}"
+
+
 def relation(
     name: str, position: ArrayLike, origin_name: str, origin: ArrayLike, *, axes: Axes, numbers: bool = True
 ) -> str:

@@ -27,8 +27,10 @@ def unbound_gl() -> Generator[None]:
     """Let robosuite be imported where no headless OpenGL is installed, and leave `MUJOCO_GL` as it was.
 
     It binds OpenGL at import, EGL by default, and fails without it. "glx" makes it load a binding that needs nothing
-    until a frame is drawn, and it never draws ours.
+    until a frame is drawn, and it never draws ours. MuJoCo itself binds by what the user chose.
     """
+    import mujoco  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
     before = os.environ.get("MUJOCO_GL")
     if sys.platform == "linux":
         os.environ["MUJOCO_GL"] = "glx"

@@ -16,11 +16,13 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_reward._checks import check_int
-from rl_reward.envs.arm import ArmConfig, ArmSimulator, ArmTask, Goal, check_versions
-from rl_reward.envs.base import TaskConfig, gym
-from rl_reward.envs.libero_files import import_libero, init_states, task_file, task_names
-from rl_reward.errors import ConfigError
+from rl_reward._checks import check_int, check_known, check_text
+from rl_reward.envs import make
+from rl_reward.envs.arm import ArmTask, Goal
+from rl_reward.envs.arm_simulator import ArmConfig, ArmSimulator, built, check_versions
+from rl_reward.envs.base import TaskConfig, TaskEnv, gym
+from rl_reward.envs.libero_files import FETCH, find_assets, import_libero, init_states, task_file, task_names
+from rl_reward.errors import ConfigError, RlRewardError
 
 Starts = Literal["published", "sampled"]
 
@@ -46,6 +48,10 @@ class LiberoConfig(ArmConfig):
         if self.starts not in get_args(Starts):
             raise ConfigError(f"starts must be one of {', '.join(get_args(Starts))}, got {self.starts!r}")
         check_int("settle_steps", self.settle_steps, least=0)
+        if self.assets is not None:
+            check_text("assets", self.assets)
+        if not isinstance(self.init_states, tuple | list):
+            raise ConfigError(f"init_states must be a list of numbers, got {self.init_states!r}")
         for number in self.init_states:
             check_int("an entry of init_states", number, least=0)
 
@@ -68,12 +74,13 @@ class LiberoTask(ArmTask):
     def __init__(self, task: str, config: LiberoConfig | None = None) -> None:
         """Build the simulator of `task`, one of `names()`; about four seconds."""
         config = config or LiberoConfig()
+        check_known(task, self.names(), f"task of the suite {self.suite}")
         check_versions()
         self._states = init_states(self.suite, task)
         beyond = [number for number in config.init_states if number >= len(self._states)]
         if beyond:
             raise ConfigError(f"init_states must be below {len(self._states)}, got {beyond[0]}")
-        self._pool = config.init_states or tuple(range(len(self._states)))
+        self._pool = tuple(config.init_states) or tuple(range(len(self._states)))
         self._domain, instruction = _build(self.suite, task, config)
         super().__init__(_simulator(self._domain, config), instruction, config)
         self._starts, self._settle = config.starts, [_NOTHING] * config.settle_steps
@@ -86,13 +93,17 @@ class LiberoTask(ArmTask):
     def _restart(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         number = self._number(seed, options or {})
         state = None if number is None else self._states[number]
-        obs = self._arm.restart(self.np_random, state, settle=self._settle)
+        # What a published state does not hold (where fixtures stand) must follow from its number, too.
+        stream = self.np_random if number is None else np.random.default_rng(number)
+        obs = self._arm.restart(stream, state, settle=self._settle)
+        if "init_state" in (options or {}) and self._solved():
+            raise RlRewardError(f"init state {number} is solved already; take another one")
         return obs, {} if number is None else {"init_state": number}
 
     def _number(self, seed: int | None, options: Mapping[str, Any]) -> int | None:
         """Return the published init state to start from, None for a random placement."""
-        if unknown := set(options) - {"init_state"}:
-            raise ConfigError(f"reset knows the option init_state, got {min(unknown)!r}")
+        if not isinstance(options, Mapping) or set(options) - {"init_state"}:
+            raise ConfigError(f"reset knows the option init_state, got {options!r:.80}")
         if "init_state" in options:
             return check_int("init_state", options["init_state"], least=0, most=len(self._states) - 1)
         if self._starts == "sampled":
@@ -151,17 +162,17 @@ class Libero90(LiberoTask):
 def register() -> None:
     """Make every task known to `gym.make` as "suite/task"; a second call does nothing."""
     for task_type in (LiberoObject, LiberoSpatial, LiberoGoal, Libero10, Libero90):
-        for task in task_type.names():
-            if f"{task_type.suite}/{task}" not in gym.registry:
+        for name in (f"{task_type.suite}/{task}" for task in task_type.names()):
+            if name not in gym.registry:
                 known: Any = gym
-                known.register(f"{task_type.suite}/{task}", partial(_made, task_type, task))
+                known.register(name, partial(_made, name))
 
 
-def _made(task_type: type[LiberoTask], task: str, render_mode: str = "rgb_array", **options: Any) -> LiberoTask:
+def _made(name: str, render_mode: str = "rgb_array", **options: Any) -> TaskEnv:
     """Return the environment of a `gym.make` call."""
     if render_mode != "rgb_array":
         raise ConfigError(f"render_mode must be rgb_array, got {render_mode!r}")
-    return task_type(task, LiberoConfig(**options))
+    return make(name, **options)
 
 
 def _build(suite: str, task: str, config: LiberoConfig) -> tuple[Any, str]:
@@ -170,7 +181,8 @@ def _build(suite: str, task: str, config: LiberoConfig) -> tuple[Any, str]:
     robosuite: Any = import_module("robosuite")
     file = str(task_file(suite, task))
     problem = import_module("libero.libero.envs.bddl_utils").get_problem_info(file)
-    domain = envs.TASK_MAPPING[problem["problem_name"]](
+    make_domain = partial(
+        envs.TASK_MAPPING[problem["problem_name"]],
         file,
         robots=["Panda"],
         controller_configs=robosuite.load_controller_config(default_controller="OSC_POSE"),
@@ -181,6 +193,11 @@ def _build(suite: str, task: str, config: LiberoConfig) -> tuple[Any, str]:
         hard_reset=False,
         control_freq=20,
     )
+    try:
+        domain = built(make_domain)
+    except (OSError, ValueError) as error:
+        where, told = find_assets(config.assets), " ".join(str(error).split())[:200]
+        raise ConfigError(f"{where} lacks assets of {task}: {told}; fetch all with: python -c '{FETCH}'") from error
     return domain, f"{problem['language_instruction'].strip().rstrip('.').capitalize()}."
 
 
@@ -190,7 +207,7 @@ def _simulator(domain: Any, config: LiberoConfig) -> ArmSimulator:
 
 def _words(name: str) -> str:
     """Return "white bowl" for white_bowl_2 and "basket" for basket_1_contain_region."""
-    return re.sub(r"_\d+(_\w+)?$", "", name).replace("_", " ")
+    return re.sub(r"_\d+(_[a-z_]+)?$", "", name).replace("_", " ")
 
 
 register()

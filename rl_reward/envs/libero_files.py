@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from rl_reward._cache import cache, writable
 from rl_reward.errors import ConfigError, MissingExtraError
 
 SUITES = ("libero_object", "libero_spatial", "libero_goal", "libero_10", "libero_90")
@@ -24,15 +25,11 @@ ASSETS_VARIABLE = "RL_REWARD_LIBERO_ASSETS"
 """Environment variable with the folder of the assets."""
 
 _ASSETS_INSIDE = ("scenes", "textures", "stable_hope_objects", "stable_scanned_objects")
-_FETCH = "from libero.libero.utils.download_utils import download_assets_from_huggingface as d; d()"
+FETCH = "from libero.libero.utils.download_utils import download_assets_from_huggingface as d; d()"
+"""What fetches the assets, as a line of Python."""
 
 
-def cache_folder() -> Path:
-    """Return the folder in which this package keeps what it may lose: `$RL_REWARD_CACHE` or ~/.cache/rl_reward."""
-    return Path(os.environ.get("RL_REWARD_CACHE") or Path("~/.cache/rl_reward").expanduser())
-
-
-@cache
+@functools.cache
 def package_folder() -> Path:
     """Return the folder of the installed LIBERO package.
 
@@ -46,7 +43,7 @@ def package_folder() -> Path:
     raise MissingExtraError("LIBERO", "libero")
 
 
-@cache
+@functools.cache
 def task_names(suite: str) -> tuple[str, ...]:
     """Return the tasks of `suite`, one of `SUITES`, in alphabetical order."""
     return tuple(sorted(file.stem for file in (package_folder() / "bddl_files" / suite).glob("*.bddl")))
@@ -57,7 +54,7 @@ def task_file(suite: str, task: str) -> Path:
     return package_folder() / "bddl_files" / suite / f"{task}.bddl"
 
 
-@cache
+@functools.cache
 def init_states(suite: str, task: str) -> NDArray[np.float64]:
     """Return the published init states of a task, float [50, size of the simulator's state]."""
     import torch
@@ -98,7 +95,7 @@ def find_assets(assets: str | os.PathLike[str] | None = None) -> Path:
     if named := assets or variable:
         return _checked(Path(named).expanduser(), "assets" if assets else ASSETS_VARIABLE)
     places = [
-        cache_folder() / "libero_assets",
+        cache() / "libero_assets",
         package_folder() / "assets",
         Path("~/.cache/libero/assets").expanduser(),
     ]
@@ -107,7 +104,7 @@ def find_assets(assets: str | os.PathLike[str] | None = None) -> Path:
             return place
     raise ConfigError(
         f"LIBERO's assets were not found; looked at the option assets, ${ASSETS_VARIABLE}, "
-        f"{', '.join(map(str, places))}; fetch them once with: python -c '{_FETCH}'"
+        f"{', '.join(map(str, places))}; fetch them once with: python -c '{FETCH}'"
     )
 
 
@@ -115,7 +112,7 @@ def _checked(folder: Path, origin: str) -> Path:
     if lacking := _lacking(folder):
         raise ConfigError(
             f"{origin} must be the folder of LIBERO's assets, got {folder}, which has no {lacking}; "
-            f"fetch them once with: python -c '{_FETCH}'"
+            f"fetch them once with: python -c '{FETCH}'"
         )
     return folder
 
@@ -143,8 +140,7 @@ def _own_configuration() -> Generator[None]:
 
 def _configuration() -> Path:
     """Write LIBERO's configuration into our cache and return its folder."""
-    root, folder = package_folder(), cache_folder() / "libero_config"
-    folder.mkdir(parents=True, exist_ok=True)
+    root, folder = package_folder(), writable(cache() / "libero_config")
     places = {"bddl_files": "bddl_files", "init_states": "init_files", "datasets": "datasets", "assets": "assets"}
     entries = {"benchmark_root": str(root), **{key: str(root / name) for key, name in places.items()}}
     # Many processes may do this at once: each writes a file of its own and moves it into place.

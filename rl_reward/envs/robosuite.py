@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rl_reward.envs.arm import ArmConfig, ArmSimulator, ArmTask, Array, Goal, check_versions
+from rl_reward._checks import check_known
+from rl_reward.envs.arm import ArmTask, Goal
+from rl_reward.envs.arm_simulator import ArmConfig, ArmSimulator, Array, built, check_versions
 from rl_reward.envs.base import TaskConfig
 
 _LIFT = np.array([0.0, 0.0, 0.05])
@@ -52,8 +55,9 @@ class RobosuiteTask(ArmTask):
     def __init__(self, task: str, config: ArmConfig | None = None) -> None:
         """Build the simulator of `task`, one of `names()`."""
         config = config or RobosuiteConfig()
+        check_known(task, TASKS, "task of robosuite")
         check_versions()
-        self._domain = _build(task)
+        self._domain = built(partial(_build, task))
         self._thing = TASKS[task].thing
         simulator = ArmSimulator(self._domain, {self._thing: _body(self._domain, self._thing)}, config)
         super().__init__(simulator, TASKS[task].instruction, config)

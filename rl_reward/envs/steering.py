@@ -68,6 +68,8 @@ class SteeringEnv(gym.Env[Any, Any]):
             ConfigError: A value is outside its range, or the policy does not fit the env.
         """
         check_number("noise_bound", noise_bound, above=0)
+        if not isinstance(policy, FrozenPolicy):
+            raise ConfigError(f"the policy must have chunk, action_dim, noise_shape and act, got {policy!r:.80}")
         self.env = env
         """The task that is steered in."""
         self._task_env = _task_env(env)
@@ -160,7 +162,8 @@ class SteeringEnv(gym.Env[Any, Any]):
         outside = noise[~(np.abs(noise) <= self.noise_bound + _TOLERANCE)]
         if outside.size:
             bound = self.noise_bound
-            raise ConfigError(f"noise must be in [-{bound:g}, {bound:g}], got {outside[0]:g}; raise noise_bound")
+            fix = "; raise noise_bound" if np.isfinite(outside[0]) else ""
+            raise ConfigError(f"noise must be in [-{bound:g}, {bound:g}], got {outside[0]:g}{fix}")
         return noise.reshape(self.policy.noise_shape)
 
     def _actions(self, noise: NDArray[np.float32]) -> NDArray[np.float32]:

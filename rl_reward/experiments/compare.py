@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 
 from rl_reward.errors import ConfigError
@@ -44,6 +45,8 @@ def compare(
     if jobs is not None and jobs < 1:
         raise ConfigError(f"jobs must be at least 1, got {jobs}")
     experiments = load(config)
+    for experiment in experiments:
+        _check(experiment)
     if seeds is not None:
         experiments = [replace(experiment, seeds=tuple(seeds)) for experiment in experiments]
     root = Path(out) if out is not None else Path("runs") / Path(config).stem
@@ -89,6 +92,13 @@ def comparison_of(experiment: Experiment, runs: Sequence[Run]) -> Comparison:
         environment=facts(),
         runs=[result for run in runs if (result := run.result()) is not None],
     )
+
+
+def _check(experiment: Experiment) -> None:
+    """Let the trainer refuse arms that could not run, before the first one does."""
+    trainer = import_module(type(experiment.settings).__module__)
+    for arm in experiment.arms.values() if hasattr(trainer, "check") else ():
+        trainer.check(experiment.settings, arm)
 
 
 def _unfinished(runs: Sequence[Run]) -> list[Run]:

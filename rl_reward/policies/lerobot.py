@@ -92,7 +92,11 @@ class LeRobotPolicy:
             factory: Any = importlib.import_module("lerobot.policies.factory")
         except ImportError as error:
             raise MissingExtraError("lerobot", "lerobot") from error
-        config = configs.PreTrainedConfig.from_pretrained(folder, local_files_only=True)
+        try:
+            config = configs.PreTrainedConfig.from_pretrained(folder, local_files_only=True)
+        except Exception as error:  # draccus and LeRobot raise kinds of their own
+            told = " ".join(str(error).split())[:200]
+            raise ConfigError(f"{folder} holds no LeRobot policy that can be read: {told}") from error
         config.device = device
         policy = factory.get_policy_class(config.type).from_pretrained(folder, config=config, local_files_only=True)
         on_device = {"device_processor": {"device": device}}
