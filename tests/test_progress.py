@@ -56,9 +56,9 @@ def test_anchoring_keeps_a_flat_episode_flat_and_low_and_nan_nan() -> None:
     np.testing.assert_allclose(anchor([0.34, 0.34, nan, 0.34], start=0.33, goal=0.39), [1 / 6, 1 / 6, nan, 1 / 6])
 
 
-@pytest.mark.parametrize("goal", [0.5, 0.4, nan])
+@pytest.mark.parametrize("goal", [0.509, 0.5, 0.4, nan])
 def test_anchoring_refuses_a_judge_that_does_not_tell_goal_from_start(goal: float) -> None:
-    with pytest.raises(ConfigError, match="the goal must score above the start"):
+    with pytest.raises(ConfigError, match=r"the goal must score at least 0\.01 above the start"):
         anchor([0.5], start=0.5, goal=goal)
 
 

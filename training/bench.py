@@ -25,10 +25,10 @@ import psutil
 
 from rl_reward import Shaping, Step, Verifier
 from rl_reward.backends import OpenAICompatible, Simulated, TransformersLocal
-from rl_reward.caption_judge import CaptionJudge
 from rl_reward.envs import make
 from rl_reward.envs.base import TaskEnv
 from rl_reward.experiments.facts import facts
+from rl_reward.judges.captions import CaptionJudge
 from rl_reward.rewards import Oracle
 from rl_reward.scores import ProgressCurve
 from rl_reward.types import Usage

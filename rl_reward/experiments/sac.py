@@ -14,13 +14,13 @@ from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.cache import Cached
 from rl_reward.backends.simulated import Simulated
 from rl_reward.backends.spec import FORMS, is_model, model_backend
-from rl_reward.caption_judge import CaptionJudge
-from rl_reward.caption_rule import CaptionRule
-from rl_reward.carry_judge import Scene, carry_anchors, carry_judge
 from rl_reward.envs import axes_of, config_of
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.frozen import find_policy
 from rl_reward.experiments.results import RunResult
+from rl_reward.judges.captions import CaptionJudge
+from rl_reward.judges.carry import Scene, carry_anchors, carry_judge
+from rl_reward.judges.rule import CaptionRule
 from rl_reward.rewards import Constant, Oracle, ProgressJudge, Shuffled
 from rl_reward.shaping import Form, Shaping
 from rl_reward.types import Trajectory

@@ -6,9 +6,9 @@ import rl_reward.models as models
 from rl_reward.backends import Simulated
 from rl_reward.backends.spec import model_backend
 from rl_reward.backends.transformers_local import TransformersLocal
-from rl_reward.carry_judge import TASK, Scene, carry_anchors, carry_exemplars, carry_judge
 from rl_reward.envs.captions import Axes
 from rl_reward.errors import ConfigError
+from rl_reward.judges.carry import TASK, Scene, carry_anchors, carry_exemplars, carry_judge
 from rl_reward.scale import ScoreScale
 from rl_reward.types import Step
 from rl_reward.verifier import Verifier

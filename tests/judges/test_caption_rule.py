@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from rl_reward.caption_rule import CaptionRule
 from rl_reward.envs.captions import Axes, carry_caption, reach_caption
 from rl_reward.errors import ConfigError
 from rl_reward.evaluation.progress_report import progress_report
+from rl_reward.judges.rule import CaptionRule
 from rl_reward.types import Step
 
 AXES = Axes(x=("ahead", "behind"), y=("to the left", "to the right"), z=("higher", "lower"))

@@ -8,8 +8,8 @@ import pytest
 
 from rl_reward.backends import Simulated
 from rl_reward.backends.base import Reply
-from rl_reward.caption_judge import Anchors, CaptionJudge
 from rl_reward.errors import BackendError, ConfigError
+from rl_reward.judges.captions import Anchors, CaptionJudge
 from rl_reward.rewards import ProgressJudge
 from rl_reward.types import Step
 from rl_reward.verifier import Verifier

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rl_reward._checks import check_number
 from rl_reward.backends.base import Backend
-from rl_reward.caption_judge import Anchors, CaptionJudge
 from rl_reward.criteria import Criterion
 from rl_reward.envs.captions import Axes, carry_caption
 from rl_reward.errors import ConfigError
+from rl_reward.judges.captions import Anchors, CaptionJudge
 from rl_reward.prompts import Exemplar
 from rl_reward.scale import ScoreScale
 from rl_reward.verifier import Verifier
