@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from stable_baselines3 import SAC, HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from rl_reward import Shaping
-from rl_reward.adapters.sb3 import RelabelCallback, RelabelReplayBuffer
+from rl_reward.adapters.sb3 import LayerNormSACPolicy, RelabelCallback, RelabelReplayBuffer
 from rl_reward.envs import make
+from rl_reward.envs.steering import SteeringEnv
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.config import arm_called, load
+from rl_reward.experiments.frozen import frozen_policy
+from rl_reward.experiments.sac_training import Average
 
 
 def main(arguments: list[str] | None = None) -> list[float]:
@@ -38,22 +41,28 @@ def main(arguments: list[str] | None = None) -> list[float]:
     config, arm = experiment.settings, arm_called(options.arm, experiment)
     torch.set_num_threads(config.threads)
 
-    # 2. The task. Its info["rl_reward"] tells the judge what happened; its reward is sparse.
-    task_options = {**config.options, "reward": arm.reward}
-    if arm.her:
-        task_options["flat"] = False  # hindsight needs the goals apart
-    env = DummyVecEnv([lambda: make(config.env, **task_options)] * config.n_envs)
+    # 2. The task. Its info["rl_reward"] tells the judge what happened; its reward is sparse. Where a frozen policy is
+    # steered, the action is that policy's noise and one step of the agent is a decision: a chunk of low-level steps.
+    steering, chunk = config.steering, config.chunk
+
+    def task(**differing: Any) -> Any:
+        """Return one environment."""
+        task_options = {**config.options, "reward": arm.reward, **differing}
+        if arm.her:
+            task_options["flat"] = False  # hindsight needs the goals apart
+        if steering is None:
+            return make(config.env, **task_options)
+        policy, bound = frozen_policy(steering.policy), steering.noise_bound
+        low_level = make(config.env, **{"stride": chunk, **task_options})
+        return SteeringEnv(low_level, policy, chunk=chunk, noise_bound=bound, gamma=config.gamma, pays=steering.pays)
+
+    env = DummyVecEnv([task] * config.n_envs)
     if config.normalize_obs:
         env = VecNormalize(env, norm_reward=False)
 
-    # 3. The reward: who scores progress, and how a score becomes reward.
+    # 3. The reward: who scores progress, and how a score becomes reward. Its discount is the agent's, per decision.
     judge = arm.judge_of(config, options.seed)
-    shaping = Shaping(
-        arm.form,
-        arm.weight,
-        config.gamma,
-        terminates_on_success=bool(config.options.get("terminate_on_success", False)),
-    )
+    shaping = arm.shaping(config)
     relabelling = RelabelCallback(judge, every=config.every)
 
     # 4. The agent: stable-baselines3's own, with the relabelling buffer. Hindsight is the reference without it.
@@ -63,26 +72,31 @@ def main(arguments: list[str] | None = None) -> list[float]:
     }
     if arm.her:
         buffer = {"replay_buffer_class": HerReplayBuffer}
+    space = cast(Any, env).observation_space
+    plain = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "MlpPolicy"
     model = SAC(
-        "MultiInputPolicy" if arm.her else "MlpPolicy",
+        LayerNormSACPolicy if config.layer_norm else plain,
         env,
         seed=options.seed,
         device="cpu",
-        learning_starts=config.learning_starts,
+        learning_starts=config.learning_starts // chunk,
         train_freq=config.train_freq,
         gradient_steps=config.gradient_steps,
         learning_rate=config.learning_rate,
-        gamma=config.gamma,
+        gamma=config.gamma**chunk,
         tau=config.tau,
         batch_size=config.batch_size,
         buffer_size=config.buffer_size,
         ent_coef=config.ent_coef,
-        policy_kwargs={"net_arch": list(config.net_arch)},
+        target_entropy=config.target_entropy,
+        policy_kwargs={"net_arch": list(config.net_arch), "n_critics": config.n_critics},
         **buffer,
     )
 
-    # 5. Evaluation: the unshaped task, the same starts every time, never one of training.
-    exam = make(config.env, **{**task_options, "stride": 10**9, "frames": False})
+    # 5. Evaluation: the unshaped task, the same starts every time, never one of training. It looks at a running average
+    #    of the actor, which wavers less than the actor.
+    average = Average(model.actor, config.average)
+    exam = task(**{**config.eval_options, "stride": 10**9, "frames": False})
 
     def success_rate() -> float:
         """Return the share of evaluation episodes the deterministic policy solves."""
@@ -100,22 +114,31 @@ def main(arguments: list[str] | None = None) -> list[float]:
     curve: list[float] = []
 
     class Examiner(BaseCallback):
-        """Measures before the first step, every `eval_every` steps and after the last update."""
+        """Measures before the first step, every `eval_every` low-level steps and after the last update."""
 
-        def measure(self) -> bool:
-            curve.append(success_rate())
-            print(f"{self.num_timesteps:>7} steps   success {curve[-1]:.2f}", flush=True)
-            return True
+        env_steps = 0
+
+        def measure(self, point: int) -> None:
+            with average.in_place():
+                curve.append(success_rate())
+            print(f"{point:>7} steps   success {curve[-1]:.2f}", flush=True)
 
         def _on_training_start(self) -> None:
-            self.measure()
+            self.measure(0)
 
         def _on_step(self) -> bool:
-            due = self.num_timesteps % config.eval_every == 0 and self.num_timesteps < config.total_steps
-            return self.measure() if due else True
+            before = self.env_steps
+            average.follow()
+            self.env_steps += sum(info.get("env_steps", 1) for info in self.locals["infos"])
+            point = self.env_steps // config.eval_every * config.eval_every
+            if before < point < config.total_steps:
+                self.measure(point)
+            # Stable-baselines3 counts decisions and would go on.
+            return steering is None or self.env_steps < config.total_steps
 
         def _on_training_end(self) -> None:
-            self.measure()
+            average.follow()
+            self.measure(config.total_steps)
 
     # 6. Training.
     print(f"{experiment.name}: {arm.name}, seed {options.seed}, judge: {judge.name if judge else 'none'}")

@@ -31,25 +31,35 @@ class Demonstration:
     seed: int
     """Seed of the reset it began with."""
 
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not belong together."""
+        obs, actions = np.shape(self.obs_T1), np.shape(self.actions_T)
+        if len(obs) != 2 or len(actions) != 2 or not 0 < actions[0] == obs[0] - 1:
+            raise ConfigError(f"an episode needs actions [T, A] and observations [T+1, D], T > 0, got {actions}, {obs}")
+
 
 def write(path: str | Path, demonstrations: Sequence[Demonstration], *, env: str, options: dict[str, Any]) -> None:
     """Write demonstrations to one HDF5 file.
 
     Args:
-        path: The file; its folder must exist.
+        path: The file, written anew; its folder must exist.
         demonstrations: What to write, in order.
         env: Name of the environment (see `rl_reward.envs.make`).
         options: Options it was built with; names and options go into the attribute "env_args".
 
     Raises:
+        ConfigError: The file cannot be written.
         MissingExtraError: h5py is not installed.
     """
-    with _h5py().File(str(path), "w") as file:
-        data = file.create_group("data")
-        data.attrs["total"] = sum(len(demo.actions_T) for demo in demonstrations)
-        data.attrs["env_args"] = json.dumps({"env_name": env, "env_kwargs": options, "type": "rl_reward"})
-        for number, demo in enumerate(demonstrations):
-            _write_one(data.create_group(f"demo_{number}"), demo)
+    h5py, env_args = _h5py(), json.dumps({"env_name": env, "env_kwargs": options, "type": "rl_reward"})
+    try:
+        with h5py.File(str(path), "w") as file:
+            data = file.create_group("data")
+            data.attrs.update(total=sum(len(demo.actions_T) for demo in demonstrations), env_args=env_args)
+            for number, demo in enumerate(demonstrations):
+                _write_one(data.create_group(f"demo_{number}"), demo)
+    except OSError as error:
+        raise ConfigError(f"cannot write demonstrations to {path}: {_one_line(error)}") from error
 
 
 def read(path: str | Path) -> list[Demonstration]:
@@ -63,10 +73,11 @@ def read(path: str | Path) -> list[Demonstration]:
     try:
         with h5py.File(str(path), "r") as file:
             data = file["data"]
-            names = sorted(data, key=lambda name: int(name.removeprefix("demo_")))
+            names = sorted(data.keys(), key=lambda name: int(name.removeprefix("demo_")))
             return [_read_one(data[name]) for name in names]
-    except (OSError, KeyError, ValueError) as error:
-        raise ConfigError(f"cannot read demonstrations from {path}: {' '.join(str(error).split())}") from error
+    # A name that is an array where a group should be, or the reverse, lacks an attribute or is indexed wrongly.
+    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"cannot read demonstrations from {path}: {_one_line(error)}") from error
 
 
 def _write_one(group: Any, demo: Demonstration) -> None:
@@ -82,6 +93,10 @@ def _read_one(group: Any) -> Demonstration:
     obs_T, next_obs_T = group["obs/state"][()], group["next_obs/state"][()]
     obs_T1 = np.concatenate([obs_T, next_obs_T[-1:]])
     return Demonstration(obs_T1, group["actions"][()], bool(group.attrs["success"]), int(group.attrs["seed"]))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _h5py() -> Any:

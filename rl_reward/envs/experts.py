@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from rl_reward.errors import ConfigError, MissingExtraError
 
 Array = NDArray[np.float64]
 
@@ -18,17 +23,18 @@ _CLOSE = 0.015
 _ROUGHLY = 0.03
 _GRASP_STEPS = 6
 _OPEN, _SHUT = -1.0, 1.0
+_METAWORLD_OBS = 39
 
 
 class Expert(Protocol):
-    """Plays one task from privileged truth."""
+    """Plays one task from what is known of a state: privileged truth and the observation. It may need only one."""
 
     def begin(self) -> None:
         """Forget the last episode."""
         ...
 
-    def act(self, truth: Mapping[str, Any]) -> Array:
-        """Return the action for the state behind `truth` (the `data` of its `Step`)."""
+    def act(self, truth: Mapping[str, Any], obs: Any) -> Array:
+        """Return the action, float [A] in [-1, 1], for the state behind `truth` (`env.truth()`) and `obs`."""
         ...
 
 
@@ -54,7 +60,7 @@ class PickAndPlace:
         """Whether the fingers have begun to close."""
         return self._phase >= 2
 
-    def act(self, truth: Mapping[str, Any]) -> Array:
+    def act(self, truth: Mapping[str, Any], obs: Any = None) -> Array:
         """Return the action, float [7] in [-1, 1], for a state with "hand", "thing_at" and "place_at"."""
         hand, thing, place = (np.asarray(truth[key], dtype=np.float64) for key in ("hand", "thing_at", "place_at"))
         over = place + _up(_ABOVE_PLACE)
@@ -78,6 +84,44 @@ class PickAndPlace:
         error = np.subtract(target, hand)
         self._phase += bool(np.abs(error).max() < near)
         return _action(_GAIN * error, fingers)
+
+
+class MetaWorldExpert:
+    """One of MetaWorld's own scripted policies: action float [4] in [-1, 1]. They keep no memory."""
+
+    def __init__(self, policy: Any) -> None:
+        """Play with `policy`, one of `metaworld.policies`; `metaworld_expert` finds it."""
+        self._policy = policy
+
+    def begin(self) -> None:
+        """Forget the last episode: nothing is remembered."""
+
+    def act(self, truth: Mapping[str, Any], obs: ArrayLike) -> Array:
+        """Return the action for the raw observation, float [39], goal included; `truth` is unread."""
+        seen = np.asarray(obs, dtype=np.float64)
+        if seen.shape != (_METAWORLD_OBS,):
+            raise ConfigError(f"MetaWorld's experts read its own observation [{_METAWORLD_OBS}], got {seen.shape}")
+        with warnings.catch_warnings():
+            # Their gains are high on purpose; each step would warn that the action is clipped, as it is here.
+            warnings.simplefilter("ignore")
+            return np.clip(self._policy.get_action(seen), -1.0, 1.0).astype(np.float64)
+
+
+def metaworld_expert(task: str) -> MetaWorldExpert:
+    """Return the scripted expert of a MetaWorld task, named as in `MetaWorldTask.names()`, e.g. "drawer-close-v3".
+
+    Raises:
+        ConfigError: No such task.
+        MissingExtraError: MetaWorld is not installed.
+    """
+    try:
+        policies: Mapping[str, Any] = import_module("metaworld.policies").ENV_POLICY_MAP
+    except ImportError as error:
+        raise MissingExtraError("metaworld", "metaworld") from error
+    if task not in policies:
+        nearest = difflib.get_close_matches(task, policies, n=1, cutoff=0.0)
+        raise ConfigError(f"no MetaWorld task is called {task!r}; did you mean {nearest[0]!r}?")
+    return MetaWorldExpert(policies[task]())
 
 
 def _up(metres: float) -> Array:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 _NORMAL = NormalDist()
+_LEAST = 1e-300  # beyond 37 deviations the probability rounds to 0, which has no quantile
 
 
 class NoiseSpace(spaces.Box):
@@ -23,7 +24,7 @@ class NoiseSpace(spaces.Box):
         """Make the space of `size` numbers in [-bound, bound]."""
         super().__init__(-bound, bound, (size,), np.float32)
         self.bound = bound
-        self._least = _NORMAL.cdf(-bound)
+        self._least = max(_NORMAL.cdf(-bound), _LEAST)
 
     def sample(self, mask: Any = None, probability: Any = None) -> NDArray[Any]:
         """Return noise, float32 [size]; `mask` and `probability` must be None, as for every box."""

@@ -151,8 +151,11 @@ class SacConfig:
         check_number("gamma", self.gamma, above=0, most=1)
         check_number("tau", self.tau, above=0, most=1)
         check_number("average", self.average, above=0, most=1)
-        if not re.fullmatch(r"auto(_\d*\.?\d+)?", str(self.ent_coef)):
+        learned = re.fullmatch(r"auto(?:_(\d*\.?\d+))?", str(self.ent_coef))
+        if learned is None:
             check_number('ent_coef, where it is not "auto" or "auto_START",', self.ent_coef, least=0)
+        elif learned[1]:
+            check_number("the start of ent_coef", float(learned[1]), above=0)
         if self.target_entropy != "auto":
             check_number('target_entropy, where it is not "auto",', self.target_entropy)
         if self.total_steps % self.eval_every or self.eval_every % self.n_envs:

@@ -174,7 +174,8 @@ class FlowPolicy:
             raise ConfigError(f"{path} is no flow policy: its metadata holds no {FORMAT!r}")
         try:
             settings = FlowSettings(**json.loads(metadata[FORMAT]))
-            field = VelocityField(settings)
+            with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
+                field = VelocityField(settings)  # its first weights are thrown away, and no draw may show of it
             field.load_state_dict(tensors)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ConfigError(f"the flow policy in {path} is damaged: {' '.join(str(error).split())}") from error

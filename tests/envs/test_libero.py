@@ -4,18 +4,16 @@ import os
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
+from libero_here import KETCHUP, NEEDED
 
 from rl_reward.envs import libero_files, make
 from rl_reward.envs.check import check_task_env
 from rl_reward.errors import ConfigError
 
-SHARED = Path(__file__).parents[3] / "shared" / "libero_assets"
-KETCHUP = "libero_object/pick_up_the_ketchup_and_place_it_in_the_basket"
 SHORT = {"max_steps": 4, "stride": 2, "settle_steps": 1, "lite_physics": True}
 OBJECTS = sorted(
     f"libero_object/pick_up_the_{thing}_and_place_it_in_the_basket"
@@ -26,25 +24,7 @@ OBJECTS = sorted(
 )
 
 
-def missing():
-    """Return why the simulator cannot run here, "" where it can."""
-    try:
-        import libero  # noqa: F401
-        import robosuite  # noqa: F401
-    except ImportError as error:
-        return f"{error.name} is not installed; run training/install_libero.sh"
-    try:
-        libero_files.find_assets()
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
-if SHARED.is_dir():
-    os.environ.setdefault(libero_files.ASSETS_VARIABLE, str(SHARED))
-REASON = missing()
-assert not (REASON and SHARED.is_dir() and "CI" in os.environ), REASON
-pytestmark = [pytest.mark.libero, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = NEEDED
 
 
 @pytest.fixture

@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from reach_policy import save_reach_policy
 from stable_baselines3 import HerReplayBuffer
 
 from rl_reward.adapters.sb3 import RelabelReplayBuffer
 from rl_reward.errors import ConfigError
+from rl_reward.experiments.config import load
 from rl_reward.experiments.sac import SacArm, SacConfig, run
-from rl_reward.experiments.sac_training import Examiner, build_model
+from rl_reward.experiments.sac_training import Average, Examiner, build_model
 from rl_reward.types import Step
 from training import sac as script
 
@@ -60,18 +63,41 @@ def weights(folder):
     return np.concatenate([parameter.detach().numpy().ravel() for parameter in policy.parameters()])
 
 
-def test_the_script_of_the_training_folder_learns_the_same(tmp_path, capsys):
-    (tmp_path / "reach.yaml").write_text(
+PLAIN = "total_steps: 200, eval_every: 50, eval_episodes: 3, learning_starts: 100, net_arch: [8], normalize_obs: true"
+STEERED = (
+    "steering: {policy: POLICY, chunk: 3, noise_bound: 1.2, pays: sum}, eval_options: {max_steps: 9}, gamma: 0.98, "
+    "n_critics: 3, layer_norm: true, ent_coef: auto_0.05, target_entropy: -2.0, average: 0.05, "
+    "total_steps: 120, eval_every: 40, eval_episodes: 2, learning_starts: 60, net_arch: [8], normalize_obs: true"
+)
+
+
+@pytest.mark.parametrize("settings", [PLAIN, STEERED], ids=["plain", "steered"])
+def test_the_script_of_the_training_folder_learns_the_same(tmp_path, capsys, settings):
+    file, settings = tmp_path / "reach.yaml", settings.replace("POLICY", str(save_reach_policy(tmp_path)))
+    file.write_text(
         "{name: reach, kind: sac, illustrative: true, seeds: [0], baselines: [sparse -1/0], primary: oracle, "
-        "sac: {env: fetch/FetchReach-v4, options: {flat: true}, total_steps: 200, eval_every: 50, eval_episodes: 3, "
-        "learning_starts: 100, net_arch: [8], learning_rate: 0.01, normalize_obs: true}, "
+        f"sac: {{env: fetch/FetchReach-v4, options: {{flat: true}}, learning_rate: 0.01, {settings}}}, "
         "arms: {sparse -1/0: {}, oracle: {judge: oracle, weight: 0.5, form: additive}}}"
     )
     policy = tmp_path / "script" / "run" / "policy.zip"
-    curve = script.main([str(tmp_path / "reach.yaml"), "--arm", "oracle", "--seed", "0", "--out", str(policy)])
-    assert curve == trained(tmp_path, ORACLE).success
+    curve = script.main([str(file), "--arm", "oracle", "--seed", "0", "--out", str(policy)])
+    (experiment,) = load(file)
+    assert curve == trained(tmp_path, experiment.arms["oracle"], experiment.settings).success
     np.testing.assert_array_equal(weights(tmp_path / "script"), weights(tmp_path))
     assert "oracle, seed 0, judge: oracle" in capsys.readouterr().out
+
+
+def test_evaluations_see_the_running_average_of_the_actor_and_training_does_not():
+    actor = torch.nn.Linear(1, 1, bias=False)
+    weight = next(actor.parameters())
+    torch.nn.init.constant_(weight, 0.0)
+    average = Average(actor, 0.25)
+    torch.nn.init.constant_(weight, 1.0)
+    average.follow()
+    average.follow()
+    with average.in_place():
+        assert weight.item() == 0.4375  # 0.25, then 0.25 + 0.25 * 0.75
+    assert weight.item() == 1.0
 
 
 @pytest.mark.parametrize(("arm", "kind"), [(SPARSE, RelabelReplayBuffer), (ORACLE, RelabelReplayBuffer)])
