@@ -73,7 +73,7 @@ def check_text(name: str, value: object) -> str:
 def check_known(name: str, names: Collection[str], what: str) -> None:
     """Raise ConfigError, with the nearest name or with some of them, unless `name` is one of `names`."""
     if name not in names:
-        nearest = difflib.get_close_matches(name, names, n=1)
+        nearest = difflib.get_close_matches(name, names, n=1) or [one for one in names if name and name in one][:1]
         some = sorted(names)
         more = f" and {len(some) - 10} more" if len(some) > 10 else ""
         fix = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(some[:10])}{more}"

@@ -106,8 +106,7 @@ def _of_arms(experiment: Any, reward: str) -> _Patient:
     arms = [arm for arm in experiment.arms.values() if arm.reward == reward and not arm.her]
     shapings = {arm.name: _quiet(partial(arm.shaping, config)) for arm in arms if arm.weight}
     # In steps of the learner, which are decisions where a frozen policy is steered.
-    shaping = next(iter(shapings.values()), None)
-    told = Training(shaping, config.learning_starts // config.chunk, config.n_envs, config.lag)
+    told = Training(None, config.learning_starts // config.chunk, config.n_envs, config.lag)
     title = f"{experiment.name}: {config.env}, reward {reward}"
     return _Patient(title, partial(training.build_env, config, arms[0]), told, shapings)
 
