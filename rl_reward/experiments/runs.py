@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -66,6 +66,9 @@ class Run:
         try:
             stored = json.loads(self.file.read_text())
             before, result = stored["config"], RunResult(**stored["result"])
+            # A setting that came into being after the run had its default then.
+            for part, now in (("settings", self.settings), ("arm", self.arm)):
+                before[part] = {**_defaults(now), **before[part]}
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ConfigError(f"{self.file} holds no result ({error}); remove it, or add --fresh") from error
         changes = list(_changes(before, self.config))
@@ -99,6 +102,13 @@ def runs_of(experiment: Experiment, folder: Path) -> list[Run]:
     if len({run.work for run in runs}) < len(runs):
         raise ConfigError(f"{experiment.name}: two arms would share a folder; their names must differ in letters")
     return runs
+
+
+def _defaults(config: Any) -> dict[str, Any]:
+    """Return the defaults of a configuration as JSON holds them."""
+    plain = {one.name: one.default for one in fields(config) if one.default is not MISSING}
+    made = {one.name: one.default_factory() for one in fields(config) if one.default_factory is not MISSING}
+    return json.loads(json.dumps({**plain, **made}))
 
 
 def _changes(before: Any, now: Any, key: str = "") -> Iterator[str]:

@@ -1,5 +1,6 @@
 """`compare`: what runs, what is kept, what is refused, and what is left behind."""
 
+import json
 import os
 import re
 import signal
@@ -113,6 +114,18 @@ def test_a_changed_configuration_is_refused_by_name_unless_fresh(tmp_path):
     assert len(order(tmp_path)) == 4
     assert compare_one(changed, tmp_path, jobs=2, fresh=True) == 0
     assert Comparison.load(tmp_path / "results.json").runs[0].steps == [0, 20]
+
+
+def test_a_setting_that_came_later_had_its_default_before(tmp_path):
+    compare_one(experiment(seeds=(0,)), tmp_path, jobs=1)
+    file = tmp_path / "dense" / "seed_0.json"
+    stored = json.loads(file.read_text())
+    del stored["config"]["settings"]["points"], stored["config"]["arm"]["behaviour"]
+    file.write_text(json.dumps(stored))
+    assert compare_one(experiment(seeds=(0,)), tmp_path, jobs=1) == 0
+    assert len(order(tmp_path)) == 2
+    with pytest.raises(ConfigError, match=r"settings.points was \[0, 10\], is \[0, 30\]"):
+        compare_one(replace(experiment(seeds=(0,)), settings=FakeConfig(points=(0, 30))), tmp_path, jobs=1)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"config": {}, "result": {"odd": 1}}'])
