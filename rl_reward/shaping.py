@@ -46,11 +46,18 @@ def difference(env_T: ArrayLike, progress_T1: ArrayLike, *, weight: float) -> Ar
     return env + weight * _closed_gaps(progress, gamma=1.0)
 
 
-def potential(env_T: ArrayLike, progress_T1: ArrayLike, *, gamma: float, weight: float, terminated: bool) -> Array:
+def potential(
+    env_T: ArrayLike, progress_T1: ArrayLike, *, gamma: float, weight: float, terminated: bool, zero: float = 0.0
+) -> Array:
     """Return r_t = env_t + weight * (gamma^n Phi_{t+1} - Phi_{t+1-n}), float [T] (Ng et al. 1999).
 
-    Phi is the progress, n the distance in steps to the last scored state. Without gaps n is 1 and the optimal policy
+    Phi is progress - zero, n the distance in steps to the last scored state. Without gaps n is 1 and the optimal policy
     stays what it was; across unread states the bonus comes when the next score does, n - 1 steps late.
+
+    For any `zero` the optimal policy is the same; what a learner sees on the way is not. Phi is 0 after a terminal
+    state, so with zero = 0 the transition that succeeds pays -weight * progress, however good that is in the long run.
+    Where the environment pays -1 until success, zero = 1 puts Phi where the return itself is: below 0, and 0 at the
+    goal.
 
     Args:
         env_T: Environment rewards, float [T].
@@ -59,9 +66,11 @@ def potential(env_T: ArrayLike, progress_T1: ArrayLike, *, gamma: float, weight:
         weight: Scale of the shaping term.
         terminated: The episode ended in a true terminal state. Phi is 0 there and only there: at a time limit the
             learner bootstraps from the last state, so its potential stays.
+        zero: Progress at which Phi is 0.
     """
     check_number("gamma", gamma, above=0, most=1)
     env, progress = _aligned(env_T, progress_T1, weight)
+    progress = progress - zero
     if terminated:
         progress = np.append(progress[:-1], 0.0)
     return env + weight * _closed_gaps(progress, gamma=gamma)
@@ -87,7 +96,7 @@ class Shaping:
     """A shaping form with its numbers; it warns where hovering near the goal would pay more than reaching it."""
 
     form: Form = "potential"
-    """additive (paper Eq. 7.1), step_cost, difference or potential."""
+    """additive (paper Eq. 7.1), step_cost, difference or potential (zero at the goal where the env pays -1/0)."""
     weight: float = 1.0
     """Scale of the progress term, >= 0; 0 is the sparse reward on the same code path."""
     gamma: float = 0.99
@@ -117,7 +126,9 @@ class Shaping:
     def __call__(self, env_T: ArrayLike, progress_T1: ArrayLike, *, terminated: bool) -> Array:
         """Return the total rewards [T] of one episode (see the functions of this module)."""
         if self.form == "potential":
-            return potential(env_T, progress_T1, gamma=self.gamma, weight=self.weight, terminated=terminated)
+            zero = 1.0 if self.env_reward == "minus_one_zero" else 0.0
+            numbers = {"gamma": self.gamma, "weight": self.weight, "zero": zero}
+            return potential(env_T, progress_T1, terminated=terminated, **numbers)
         pays = {"additive": additive, "step_cost": step_cost, "difference": difference}[self.form]
         return pays(env_T, progress_T1, weight=self.weight)
 

@@ -67,6 +67,22 @@ def test_hovering_pays_more_than_finishing_and_the_warning_has_both_numbers():
         Shaping("additive", weight=0.05, gamma=0.99)
 
 
+def test_with_rewards_of_minus_one_the_potential_is_zero_at_the_goal() -> None:
+    shaping = Shaping("potential", weight=10.0, gamma=0.9, env_reward="minus_one_zero")
+    # Phi = rho - 1: -0.8, -0.5, then 0 after the goal; 10 * (0.9 * -0.5 + 0.8) and 10 * (0 + 0.5).
+    np.testing.assert_allclose(shaping([-1.0, 0.0], [0.2, 0.5, 1.0], terminated=True), [-1.0 + 3.5, 5.0])
+    # At a time limit the potential stays: 10 * (0.9 * -0.1 + 0.5).
+    np.testing.assert_allclose(shaping([-1.0, -1.0], [0.2, 0.5, 0.9], terminated=False), [2.5, -1.0 + 4.1])
+
+
+@pytest.mark.parametrize("zero", [0.0, 0.3, 1.0])
+def test_potential_shaping_adds_what_no_policy_can_change(zero: float) -> None:
+    progress, gamma = np.array([0.1, 0.7, 0.4, 1.0]), 0.9
+    shaped = shaping.potential([-1.0, -1.0, 0.0], progress, gamma=gamma, weight=2.0, terminated=True, zero=zero)
+    gained = (shaped - [-1.0, -1.0, 0.0]) @ gamma ** np.arange(3)
+    assert gained == pytest.approx(-2.0 * (0.1 - zero))  # the start alone
+
+
 @pytest.mark.parametrize(
     "safe",
     [
