@@ -148,7 +148,9 @@ def test_arms_that_would_share_a_folder_are_refused(tmp_path):
 
 def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(tmp_path):
     script = (
-        "from fake_trainer import FakeArm\nfrom pathlib import Path\nimport test_compare as t\n"
+        "import signal\nfrom fake_trainer import FakeArm\nfrom pathlib import Path\nimport test_compare as t\n"
+        # A shell that starts tests in the background has them ignore interrupts, and their children too.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "if __name__ == '__main__':\n"
         "    arms = FakeArm('quick'), FakeArm('slow', behaviour='hang')\n"
         f"    t.compare_one(t.experiment(*arms, seeds=(0,)), Path({str(tmp_path)!r}), jobs=1)\n"
