@@ -345,6 +345,6 @@ def test_sac_learns_from_relabelled_decisions(reach_policy):
     worst = records["env_reward"][:9].min()
     assert worst == pytest.approx(-(1 - 0.98**5) / (1 - 0.98), abs=1e-5)
     before, after = records["progress"][:8], records["progress"][1:9]
-    paid = records["env_reward"][1:9] + gamma * after - before
+    paid = records["env_reward"][1:9] + gamma * (after - 1.0) - (before - 1.0)  # -1/0 rewards: Phi is progress - 1
     assert np.allclose(buffer.rewards[1:9, 0], paid, atol=1e-5)
     assert model._n_updates == 250
