@@ -11,10 +11,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rl_reward._checks import check_int, check_number
-from rl_reward.adapters.trl import AsyncVerifier, Criteria
+from rl_reward.adapters.trl import AsyncVerifier
 from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.simulated import Simulated
 from rl_reward.backends.spec import FORMS, is_model, model_backend
+from rl_reward.criteria import Criteria
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.additions.task import partial_credit
 from rl_reward.experiments.results import RunResult

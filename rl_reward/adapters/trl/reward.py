@@ -7,19 +7,21 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
 from rl_reward._checks import check_int, check_number, check_text
 from rl_reward.adapters.messages import Text, text_of
 from rl_reward.adapters.schedule import TrainerState, Weight, checked_weight, weight_at
+from rl_reward.adapters.trl.host import Trainer, check, check_size, trainer_behind
+from rl_reward.adapters.trl.metrics import metrics_of
 from rl_reward.adapters.unscored import UnscoredLimit
 from rl_reward.criteria import Criteria
 from rl_reward.errors import BackendError, ConfigError
-from rl_reward.groups import Array, by_position, centred, is_flat, spread, within_group_correlation
+from rl_reward.groups import by_position, centred
 from rl_reward.scores import Score
-from rl_reward.types import Candidate, Usage
+from rl_reward.types import Candidate
 
 EMPTY_COMPLETION = "(empty answer)"
 """What the judge reads where the policy wrote nothing: silence is judged like any other answer."""
@@ -33,16 +35,6 @@ class AsyncVerifier(Protocol):
     ) -> Sequence[Score]:
         """Return one score for each (task, candidate), in order; `criteria` replaces the verifier's own."""
         ...
-
-
-class _Trainer(Protocol):
-    """The part of GRPOTrainer that is read through the bound method `log_metric`."""
-
-    model: Any
-    num_generations: int
-    num_generations_eval: int
-    reward_func_names: Sequence[str]
-    accelerator: Any
 
 
 class VerifierReward:
@@ -141,7 +133,7 @@ class VerifierReward:
                 there is more than one process.
             BackendError: The verifier cannot serve, or too many rows of the window are unscored.
         """
-        trainer = _trainer_behind(log_metric)
+        trainer = trainer_behind(log_metric)
         self._check_host(trainer)
         group_size = self._group_size_of(trainer)
         by_position(np.zeros(len(prompts)), group_size)  # refuse odd batches before paying for scores
@@ -157,26 +149,26 @@ class VerifierReward:
             log_extra(f"{self.__name__}/score", [score.value for score in scores])
         if log_metric is not None:
             lengths_MG = by_position([len(row) for row in completion_ids or answers], group_size)
-            for metric, value in _metrics(scores, scores_MG, lengths_MG, self.min_spread).items():
+            for metric, value in metrics_of(scores, scores_MG, lengths_MG, self.min_spread).items():
                 log_metric(f"{self.__name__}/{metric}", value)
             log_metric(f"{self.__name__}/weight", weight)
         rewards_MG = [centred(row_G, standardize=self.standardize, min_spread=self.min_spread) for row_G in scores_MG]
         return [None if math.isnan(reward) else weight * float(reward) for reward in np.concatenate(rewards_MG)]
 
-    def _group_size_of(self, trainer: _Trainer | None) -> int:
+    def _group_size_of(self, trainer: Trainer | None) -> int:
         """Return the group size of this call; without a trainer to ask (TRL's async one) it is a training call."""
         return self.group_size if trainer is None or trainer.model.training else trainer.num_generations_eval
 
-    def _check_host(self, trainer: _Trainer | None) -> None:
+    def _check_host(self, trainer: Trainer | None) -> None:
         processes = int(os.environ.get("WORLD_SIZE") or 1)
         if trainer is not None:
             processes = max(processes, trainer.accelerator.num_processes)
-            _check_size("group_size", self.group_size, "num_generations", trainer.num_generations)
+            check_size("group_size", self.group_size, "num_generations", trainer.num_generations)
             eval_group_size = self.eval_group_size or trainer.num_generations_eval
-            _check_size("eval_group_size", eval_group_size, "num_generations_eval", trainer.num_generations_eval)
+            check_size("eval_group_size", eval_group_size, "num_generations_eval", trainer.num_generations_eval)
             namesakes = list(trainer.reward_func_names).count(self.__name__)
-            _check(namesakes <= 1, f"{namesakes} reward functions are named {self.__name__!r}; give each its own name=")
-        _check(
+            check(namesakes <= 1, f"{namesakes} reward functions are named {self.__name__!r}; give each its own name=")
+        check(
             processes == 1,
             f"VerifierReward runs in 1 process, got {processes}: TRL splits groups over processes, and part of a group "
             "has another mean; launch 1 process",
@@ -233,42 +225,3 @@ def _finite(score: Score) -> Score:
     if score.value is None or math.isfinite(score.value):
         return score
     return replace(score, value=None, status="error", reason=f"the verifier returned {score.value}")
-
-
-def _metrics(scores: Sequence[Score], scores_MG: Array, lengths_MG: Array, min_spread: float) -> dict[str, float]:
-    """Return what is logged of one call; what is undefined there is left out."""
-    usage = sum((score.usage for score in scores), Usage())
-    coverages = [read.coverage for score in scores for reads in score.distributions.values() for read in reads]
-    scored_N = scores_MG[~np.isnan(scores_MG)]
-    metrics = {
-        "coverage": float(np.mean(coverages)) if coverages else math.nan,
-        "unscored_rate": 1.0 - scored_N.size / scores_MG.size,
-        "calls": float(usage.calls),
-        "seconds": usage.seconds,
-        "tokens": float(usage.prompt_tokens + usage.completion_tokens),
-        "score_length_correlation": within_group_correlation(lengths_MG, scores_MG),
-        "score_mean": float(scored_N.mean()) if scored_N.size else math.nan,
-        "score_std": spread(scored_N),
-        "gated_groups": float(np.mean([is_flat(scores_G, min_spread) for scores_G in scores_MG])),
-    }
-    return {metric: value for metric, value in metrics.items() if not math.isnan(value)}
-
-
-def _trainer_behind(log_metric: Callable[[str, float], None] | None) -> _Trainer | None:
-    """Return the trainer that owns `log_metric`.
-
-    TRL tells a reward function neither the mode nor the group size. It picks them itself by `trainer.model.training`,
-    so that is asked here too.
-    """
-    owner = getattr(log_metric, "__self__", None)
-    return cast(_Trainer, owner) if hasattr(owner, "num_generations_eval") else None
-
-
-def _check_size(argument: str, given: int, trainer_argument: str, expected: int) -> None:
-    if given != expected:
-        raise ConfigError(f"{argument} must equal the trainer's {trainer_argument}, {expected}, got {given}")
-
-
-def _check(holds: bool, message: str) -> None:
-    if not holds:
-        raise ConfigError(message)
