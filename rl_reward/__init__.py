@@ -9,7 +9,7 @@ from rl_reward.distribution import ScoreDistribution
 from rl_reward.errors import BackendError, ConfigError, MissingExtraError, RlRewardError, Unscorable
 from rl_reward.prompts import Exemplar
 from rl_reward.scale import ScoreScale
-from rl_reward.scores import PairScore, ProgressCurve, Score
+from rl_reward.scores import PairScore, ProgressCurve, Ranking, Score
 from rl_reward.shaping import Shaping
 from rl_reward.types import Step, Trajectory, Usage
 from rl_reward.verdict import read_score
@@ -25,6 +25,7 @@ __all__ = [
     "MissingExtraError",
     "PairScore",
     "ProgressCurve",
+    "Ranking",
     "RlRewardError",
     "Score",
     "ScoreDistribution",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from rl_reward.criteria import Criterion
 from rl_reward.prompts import PAIR_TAGS, TAG, Exemplar, completion, pairwise, pointwise, progress
 from rl_reward.scale import ScoreScale
 from rl_reward.scores import Unread
-from rl_reward.types import Candidate, Trajectory
+from rl_reward.types import Candidate, Image, Step, Trajectory
 
 Style = Literal["instructions", "completion"]
 """How a question is put: in full, or as the last of a row of examples."""
@@ -58,12 +59,34 @@ class Questions:
         first, second = self._shown(first), self._shown(second)
         if _is_empty(first) or _is_empty(second):
             return self._nothing("a candidate is empty")
-        draws = range(math.ceil(self.repeats / 2)) if self.sampled else range(1)
+        draws = range(math.ceil(self.distinct_draws / 2))
         orders = ((first, second), (second, first))
         return {
             criterion.name: [self._compare(task, slots, criterion, draw) for draw in draws for slots in orders]
             for criterion in self.criteria
         }
+
+    def directed(self, task: str, slot_a: Candidate, slot_b: Candidate) -> Plan:
+        """Return what to ask about a pair in this slot order only; a tournament deals the slots over its pairs."""
+        slots = self._shown(slot_a), self._shown(slot_b)
+        if any(map(_is_empty, slots)):
+            return self._nothing("a candidate is empty")
+        draws = range(self.distinct_draws)
+        return {
+            criterion.name: [self._compare(task, slots, criterion, k) for k in draws] for criterion in self.criteria
+        }
+
+    @property
+    def distinct_draws(self) -> int:
+        """Repeats of a pair in one slot order that can differ."""
+        return self.repeats if self.sampled else 1
+
+    def fingerprint(self, task: str, candidate: Candidate) -> str:
+        """Return a digest of the task and of all the judge sees of a candidate."""
+        shown = self._shown(candidate)
+        steps = (Step(shown),) if isinstance(shown, str) else shown.steps
+        messages = tuple(Message("user", _parts(step)) for step in steps)
+        return Request("pairwise", messages, PAIR_TAGS, self.scale, task, "", (shown,)).key
 
     def _shown(self, candidate: Candidate) -> Candidate:
         if isinstance(candidate, str):
@@ -121,6 +144,12 @@ class Questions:
             return self.exemplars
         order = np.random.default_rng([self.seed, draw]).permutation(len(self.exemplars))
         return [self.exemplars[int(i)] for i in order]
+
+
+def _parts(step: Step) -> tuple[str | Image, ...]:
+    if step.image is None:
+        return (step.text,)
+    return step.text, Path(step.image) if isinstance(step.image, str) else step.image
 
 
 def _is_empty(candidate: Candidate) -> bool:

@@ -1,10 +1,11 @@
-"""What a verifier returns: Score, PairScore, ProgressCurve, and the arithmetic that makes them from readings."""
+"""What a verifier returns: Score, PairScore, Ranking, ProgressCurve, and the arithmetic that makes them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from rl_reward.distribution import ScoreDistribution
 from rl_reward.preference import preference
 from rl_reward.progress import hold, value_order_correlation
+from rl_reward.strengths import bradley_terry
+from rl_reward.tournament import Comparison, mean_preferences, std_errors
 from rl_reward.types import Usage
 
 Failure = Literal["unreadable", "timeout", "error"]
@@ -96,6 +99,51 @@ class PairScore:
 
 
 @dataclass(frozen=True, eq=False)
+class Ranking:
+    """What a tournament says of the N candidates of one group."""
+
+    scores: NDArray[np.float64]
+    """The mean preference w/c over a candidate's read comparisons, float [N] in [0, 1]; 0.5 is average, NaN unread."""
+    std_errors: NDArray[np.float64]
+    """Standard errors of `scores` (`rl_reward.tournament.std_errors`), float [N]; NaN where they cannot be known."""
+    ring_scores: NDArray[np.float64]
+    """`scores` after the ring pass alone, float [N]; NaN for methods without a ring."""
+    pairs: tuple[Comparison, ...]
+    """Every comparison; reference m of an anchored tournament is number N + m."""
+    usage: Usage = field(default_factory=Usage)
+    """What it cost; shared answers are paid by the first that asked."""
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The candidates' numbers, best first; ties by number, unread ones last."""
+        return tuple(int(i) for i in np.argsort(-_without_rounding(self.scores), kind="stable"))
+
+    @property
+    def ranks(self) -> tuple[int | None, ...]:
+        """The place of each candidate from 1; equal scores share the better place, an unread one has none."""
+        scores = _without_rounding(self.scores)
+        return tuple(None if math.isnan(s) else 1 + int(np.sum(scores > s)) for s in scores)
+
+    @property
+    def comparisons(self) -> int:
+        """Comparisons asked, unread ones included."""
+        return len(self.pairs)
+
+    @property
+    def unscored(self) -> int:
+        """Comparisons that could not be read; they add to no score."""
+        return sum(math.isnan(pair.preference) for pair in self.pairs)
+
+    @cached_property
+    def strengths(self) -> NDArray[np.float64]:
+        """Bradley-Terry log-strengths fitted to all read comparisons, mean 0, float [N]; NaN where not fitted.
+
+        Needs the extra "rank"; MissingExtraError without it.
+        """
+        return bradley_terry(self.pairs, len(self.scores))
+
+
+@dataclass(frozen=True, eq=False)
 class ProgressCurve:
     """Causal progress of one episode: the score of step t sees steps up to t and nothing later."""
 
@@ -165,11 +213,28 @@ def pair_score_of(
     )
 
 
+def ranking_of(comparisons: Sequence[Comparison], n: int, usage: Usage) -> Ranking:
+    """Return the ranking of `n` candidates from the comparisons of their tournament."""
+    ring = [one for one in comparisons if one.pairing.stage == "ring"]
+    return Ranking(
+        scores=mean_preferences(comparisons, n),
+        std_errors=std_errors(comparisons, n),
+        ring_scores=mean_preferences(ring, n) if ring else np.full(n, np.nan),
+        pairs=tuple(comparisons),
+        usage=usage,
+    )
+
+
 def curve_of(checkpoints: Mapping[int, Score], n_steps: int) -> ProgressCurve:
     """Return the curve over `n_steps` steps from the scores of its checkpoints by step index."""
     held = hold({step: score.value for step, score in checkpoints.items()}, n_steps)
     usage = sum((score.usage for score in checkpoints.values()), Usage())
     return ProgressCurve(held.values_S, held.scored_S, dict(checkpoints), usage)
+
+
+def _without_rounding(scores_N: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the scores without the last digits: sums in another order are no other score."""
+    return np.round(scores_N, 9)
 
 
 def _lost(repeats: Mapping[str, Sequence[object]], read: Mapping[str, Sequence[object]]) -> Unread | None:

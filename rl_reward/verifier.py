@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from rl_reward._asking import Answer, Limits, ask, usage_of
+from rl_reward._asking import Answer, Limits, ask
 from rl_reward._checks import check_int, check_number, check_text
 from rl_reward._loop import arun, run
 from rl_reward.backends.base import Backend, Request
 from rl_reward.criteria import Criteria, load
 from rl_reward.distribution import MIN_COVERAGE
-from rl_reward.errors import ConfigError, Unscorable
+from rl_reward.errors import ConfigError
 from rl_reward.progress import checkpoints
-from rl_reward.prompts import PAIR_TAGS, TAG, Exemplar
+from rl_reward.prompts import Exemplar
 from rl_reward.questions import Plan, Questions, Style
+from rl_reward.ranking import Judged, checked, groups_of, judged_of, rank_groups
+from rl_reward.readings import Bill, Reader
 from rl_reward.scale import ScoreScale
-from rl_reward.scores import (
-    PairReading,
-    PairScore,
-    ProgressCurve,
-    Reading,
-    Score,
-    Unread,
-    curve_of,
-    pair_score_of,
-    score_of,
-)
-from rl_reward.types import Candidate, Step, Trajectory, Usage
-from rl_reward.verdict import read_score
+from rl_reward.scores import PairScore, ProgressCurve, Ranking, Score, curve_of, pair_score_of, score_of
+from rl_reward.tournament import Budget, Method, call_budget
+from rl_reward.types import Candidate, Step, Trajectory
 
 Analysis = Literal["none", "sampled"]
 Answers = dict[str, Answer]
@@ -87,7 +80,7 @@ class Verifier:
             deadline: Seconds for one request, its retries included, waiting for a free place not. None: the backend's
                 own (60 s over HTTP; a local model has none, since loading it and large batches take their time).
             batch_deadline: Seconds for one whole call of a method; None: no limit.
-            seed: Seed of the order of exemplars.
+            seed: Seed of the order of exemplars and of the rings of tournaments.
 
         Raises:
             ConfigError: A value is outside its range.
@@ -152,6 +145,68 @@ class Verifier:
         """Return the comparisons of (task, first, second) triples, in order."""
         return run(self._compare_many(triples))
 
+    def rank(
+        self,
+        task: str,
+        candidates: Sequence[Candidate],
+        *,
+        pivots: int = 2,
+        method: Method = "pivots",
+        references: Sequence[Candidate] | None = None,
+        criteria: Criteria | None = None,
+    ) -> Ranking:
+        """Return the ranking of N candidates by tournament; see `rank_many`."""
+        pools = None if references is None else [references]
+        return self.rank_many([(task, candidates)], pivots=pivots, method=method, references=pools, criteria=criteria)[
+            0
+        ]
+
+    def rank_many(
+        self,
+        groups: Sequence[tuple[str, Sequence[Candidate]]],
+        *,
+        pivots: int = 2,
+        method: Method = "pivots",
+        references: Sequence[Sequence[Candidate]] | None = None,
+        criteria: Criteria | None = None,
+    ) -> list[Ranking]:
+        """Return one ranking for each (task, candidates) group; a round of all groups is asked at once.
+
+        A comparison is one slot order: the tournament deals the slots, `compare` judges both.
+
+        Args:
+            groups: Tasks and their candidates, at least one each.
+            pivots: k of the pivot tournament, >= 0; more than there are candidates is all of them.
+            method: "pivots": Probabilistic Pivot Tournament, N + k(N - k) + k(k - 1)/2 comparisons; "round_robin": all
+                pairs in both slot orders; "anchored": everyone against `references` in both slot orders.
+            references: For "anchored" one pool for each group, at least one reference each; they are not ranked.
+            criteria: Replaces the verifier's for this call.
+
+        Raises:
+            ConfigError: A value is outside its range, or references do not fit the method.
+        """
+        return run(self._rank_many(groups, pivots, method, references, criteria))
+
+    def call_budget(
+        self,
+        candidates: int,
+        *,
+        pivots: int = 2,
+        method: Method = "pivots",
+        references: int = 0,
+        criteria: Criteria | None = None,
+    ) -> Budget:
+        """Return what `rank` will ask about a group of `candidates`, `references` being the size of the pool."""
+        questions = self._judged_by(criteria)
+        return call_budget(
+            candidates,
+            method=method,
+            pivots=pivots,
+            references=references,
+            criteria=len(questions.criteria),
+            repeats=questions.distinct_draws,
+        )
+
     def track(self, task: str, steps: Sequence[str | Step], *, every: int = 1) -> ProgressCurve:
         """Return the causal progress after each step: the score of step t sees steps up to t and nothing later."""
         return self.track_many([(task, steps)], every=every)[0]
@@ -180,6 +235,35 @@ class Verifier:
         """Return the comparisons of (task, first, second) triples, in order."""
         return await arun(self._compare_many(triples))
 
+    async def arank(
+        self,
+        task: str,
+        candidates: Sequence[Candidate],
+        *,
+        pivots: int = 2,
+        method: Method = "pivots",
+        references: Sequence[Candidate] | None = None,
+        criteria: Criteria | None = None,
+    ) -> Ranking:
+        """Return the ranking of N candidates by tournament."""
+        pools = None if references is None else [references]
+        rankings = await self.arank_many(
+            [(task, candidates)], pivots=pivots, method=method, references=pools, criteria=criteria
+        )
+        return rankings[0]
+
+    async def arank_many(
+        self,
+        groups: Sequence[tuple[str, Sequence[Candidate]]],
+        *,
+        pivots: int = 2,
+        method: Method = "pivots",
+        references: Sequence[Sequence[Candidate]] | None = None,
+        criteria: Criteria | None = None,
+    ) -> list[Ranking]:
+        """Return one ranking for each (task, candidates) group; see `rank_many`."""
+        return await arun(self._rank_many(groups, pivots, method, references, criteria))
+
     async def atrack(self, task: str, steps: Sequence[str | Step], *, every: int = 1) -> ProgressCurve:
         """Return the causal progress after each step."""
         return (await self.atrack_many([(task, steps)], every=every))[0]
@@ -195,9 +279,9 @@ class Verifier:
         run(self.backend.aclose())
 
     async def _score_many(self, pairs: Sequence[tuple[str, Candidate]], criteria: Criteria | None) -> list[Score]:
-        questions = self._questions if criteria is None else replace(self._questions, criteria=load(criteria))
+        questions = self._judged_by(criteria)
         plans = [
-            questions.single("pointwise", check_text("task", task), _checked(candidate)) for task, candidate in pairs
+            questions.single("pointwise", check_text("task", task), checked(candidate)) for task, candidate in pairs
         ]
         return self._scores(plans, await self._ask(plans), _weights(questions))
 
@@ -218,82 +302,69 @@ class Verifier:
         ]
 
     async def _compare_many(self, triples: Sequence[tuple[str, Candidate, Candidate]]) -> list[PairScore]:
-        if self._questions.style == "completion":
-            raise ConfigError('style="completion" scores single candidates; compare with style="instructions"')
+        self._check_compares()
         plans = [
-            self._questions.pair(check_text("task", task), _checked(first), _checked(second))
+            self._questions.pair(check_text("task", task), checked(first), checked(second))
             for task, first, second in triples
         ]
         answers = await self._ask(plans)
-        bill, weights, temperature = _Bill(answers), _weights(self._questions), self.preference_temperature
-        return [
-            pair_score_of(self._pair_readings(plan, answers), weights, bill.charge(plan), temperature=temperature)
-            for plan in plans
-        ]
+        bill, read = Bill(answers), self._reader(answers)
+        weights, temperature = _weights(self._questions), self.preference_temperature
+        return [pair_score_of(read.pair(plan), weights, bill.charge(plan), temperature=temperature) for plan in plans]
 
-    async def _ask(self, plans: Sequence[Plan]) -> Answers:
+    async def _rank_many(
+        self,
+        groups: Sequence[tuple[str, Sequence[Candidate]]],
+        pivots: int,
+        method: Method,
+        references: Sequence[Sequence[Candidate]] | None,
+        criteria: Criteria | None,
+    ) -> list[Ranking]:
+        self._check_compares()
+        checked_groups = groups_of(groups, references, method=method, pivots=pivots)
+        questions = self._judged_by(criteria)
+        weights, temperature = _weights(questions), self.preference_temperature
+        known: Answers = {}
+        started = time.monotonic()
+
+        async def judge(plans: Sequence[Plan]) -> list[Judged]:
+            new = await self._ask(plans, known, spent=time.monotonic() - started)
+            known.update(new)
+            bill, read = Bill(new), self._reader(known)
+            return [
+                judged_of(read.directed(plan), weights, bill.charge(plan), temperature=temperature) for plan in plans
+            ]
+
+        return await rank_groups(checked_groups, questions, judge, method=method, pivots=pivots, seed=questions.seed)
+
+    def _judged_by(self, criteria: Criteria | None) -> Questions:
+        return self._questions if criteria is None else replace(self._questions, criteria=load(criteria))
+
+    def _check_compares(self) -> None:
+        if self._questions.style == "completion":
+            raise ConfigError('style="completion" scores single candidates; compare with style="instructions"')
+
+    async def _ask(self, plans: Sequence[Plan], known: Mapping[str, Answer] = {}, spent: float = 0.0) -> Answers:
+        """Ask what is not `known`; `spent` seconds of the batch deadline are gone."""
         loop = asyncio.get_running_loop()
         # A semaphore belongs to its event loop, and a forked process has another one.
         if self._slots is None or self._slots[0] is not loop:
             self._slots = loop, asyncio.Semaphore(self.max_concurrency)
-        requests = [one for plan in plans for repeats in plan.values() for one in repeats if isinstance(one, Request)]
-        return await ask(self.backend, requests, Limits(self._slots[1], self.deadline, self.batch_deadline))
+        asked = [one for plan in plans for repeats in plan.values() for one in repeats if isinstance(one, Request)]
+        left = None if self.batch_deadline is None else max(self.batch_deadline - spent, 0.0)
+        requests = [one for one in asked if one.key not in known]
+        return await ask(self.backend, requests, Limits(self._slots[1], self.deadline, left))
 
     def _scores(self, plans: Sequence[Plan], answers: Answers, weights: Mapping[str, float]) -> list[Score]:
-        bill = _Bill(answers)
-        return [
-            score_of(
-                {name: [self._reading(one, TAG, answers) for one in repeats] for name, repeats in plan.items()},
-                weights,
-                bill.charge(plan),
-            )
-            for plan in plans
-        ]
+        bill, read = Bill(answers), self._reader(answers)
+        return [score_of(read.single(plan), weights, bill.charge(plan)) for plan in plans]
 
-    def _reading(self, asked: Request | Unread, tag: str, answers: Answers) -> Reading | Unread:
-        answer = asked if isinstance(asked, Unread) else answers[asked.key]
-        if isinstance(answer, Unread):
-            return answer
-        try:
-            return read_score(answer, tag, self.scale, min_coverage=self.min_coverage, allow_text=self.allow_text)
-        except Unscorable as failure:
-            return Unread("unreadable", str(failure))
-
-    def _pair_readings(self, plan: Plan, answers: Answers) -> dict[str, list[PairReading | Unread]]:
-        # Questions.pair alternates the slot orders, the caller's own first.
-        return {
-            name: [self._pair_reading(one, k % 2 == 1, answers) for k, one in enumerate(repeats)]
-            for name, repeats in plan.items()
-        }
-
-    def _pair_reading(self, asked: Request | Unread, swapped: bool, answers: Answers) -> PairReading | Unread:
-        slot_a, slot_b = (self._reading(asked, tag, answers) for tag in PAIR_TAGS)
-        if isinstance(slot_a, Unread):
-            return slot_a
-        if isinstance(slot_b, Unread):
-            return slot_b
-        return PairReading(slot_b, slot_a, swapped) if swapped else PairReading(slot_a, slot_b, swapped)
+    def _reader(self, answers: Answers) -> Reader:
+        return Reader(answers, self.scale, self.min_coverage, self.allow_text)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_slots": None}
 
 
-class _Bill:
-    """Charges every answer to the first plan that asked for it."""
-
-    def __init__(self, answers: Answers) -> None:
-        self._unpaid = {key: usage_of(answer) for key, answer in answers.items()}
-
-    def charge(self, plan: Plan) -> Usage:
-        keys = [one.key for repeats in plan.values() for one in repeats if isinstance(one, Request)]
-        return sum((self._unpaid.pop(key, Usage()) for key in keys), Usage())
-
-
 def _weights(questions: Questions) -> dict[str, float]:
     return {criterion.name: criterion.weight for criterion in questions.criteria}
-
-
-def _checked(candidate: Candidate) -> Candidate:
-    if not isinstance(candidate, str | Trajectory):
-        raise ConfigError(f"a candidate must be a str or a Trajectory, got {type(candidate).__name__}")
-    return candidate

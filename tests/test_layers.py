@@ -20,6 +20,7 @@ HEAVY = {
     "datasets": {"experiments/"},
     "stable_baselines3": {"adapters/", "experiments/"},
     "openai": {"backends/openai_"},
+    "httpx2": {"backends/openai_"},
     "gymnasium": {"envs/", "adapters/", "experiments/"},
     "gymnasium_robotics": {"envs/"},
     "metaworld": {"envs/"},
@@ -27,6 +28,7 @@ HEAVY = {
     "safetensors": {"policies/flow.py"},
     "lerobot": {"policies/lerobot.py"},
     "matplotlib": {"experiments/"},
+    "choix": {"strengths.py"},
     "PIL": {"backends/images.py"},
 }
 SHARED = {"_cache", "_checks", "errors"}
@@ -34,7 +36,12 @@ BELOW = {
     "envs": {"types", "envs", "policies"},
     "policies": {"policies"},
     "evaluation": {"evaluation", "progress", "preference"},
-    "adapters": {"adapters", "criteria", "groups", "progress", "rewards", "scores", "shaping", "types"},
+    "adapters": {
+        *("adapters", "criteria", "groups", "progress", "prompts", "rewards", "scores", "shaping", "step_credit"),
+        *("steps", "types"),
+    },
+    "steps.py": set(),
+    "step_credit.py": {"groups"},
     "backends": {"backends", "distribution", "models", "scale", "types", "verdict"},
     "criteria": set(),
     "models": {"models"},

@@ -22,6 +22,18 @@ class Episode:
     """The steps, at least one."""
 
 
+@dataclass(frozen=True)
+class Contest:
+    """A task and the candidates to be ranked."""
+
+    task: str
+    """The task."""
+    candidates: tuple[str, ...]
+    """The candidates, at least one."""
+    references: tuple[str, ...] = ()
+    """What they are held against in an anchored tournament."""
+
+
 def read_text(path: str) -> str:
     """Return the text of a file, line ends as newlines; ConfigError where there is none."""
     try:
@@ -34,12 +46,20 @@ def read_text(path: str) -> str:
 
 def read_pairs(path: str) -> list[tuple[str, str]]:
     """Return the (task, candidate) pairs of a JSONL file with those two keys in every line; neither may be empty."""
-    # Not splitlines(): JSON texts may hold U+2028 and U+0085 as they are.
-    lines = enumerate(read_text(path).split("\n"), start=1)
-    rows = [Json.parse(line, f"line {number} of {path!r}") for number, line in lines if line.strip()]
-    if not rows:
-        raise ConfigError(f'{path!r} has no rows; write one {{"task": ..., "candidate": ...}} a line')
+    rows = _rows(path, '{"task": ..., "candidate": ...}')
     return [(row.at("task").filled(), row.at("candidate").filled()) for row in rows]
+
+
+def read_contests(path: str) -> list[Contest]:
+    """Return the contests of a JSONL file with the keys "task", "candidates" and, if wanted, "references" a line."""
+    return [
+        Contest(
+            row.at("task").filled(),
+            tuple(item.filled() for item in row.at("candidates").items()),
+            tuple(item.filled() for item in row.get("references", []).items()),
+        )
+        for row in _rows(path, '{"task": ..., "candidates": [...]}')
+    ]
 
 
 def read_episode(path: str, task: str | None) -> Episode:
@@ -59,6 +79,15 @@ def read_episode(path: str, task: str | None) -> Episode:
     if not told.strip():
         raise ConfigError(f"{path!r} names no task; give it with --task")
     return Episode(told, found.steps)
+
+
+def _rows(path: str, form: str) -> list[Json]:
+    # Not splitlines(): JSON texts may hold U+2028 and U+0085 as they are.
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    rows = [Json.parse(line, f"line {number} of {path!r}") for number, line in lines if line.strip()]
+    if not rows:
+        raise ConfigError(f"{path!r} has no rows; write one {form} a line")
+    return rows
 
 
 def _episode(raw: Json) -> Episode:

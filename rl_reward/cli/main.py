@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import rl_reward.cli.doctor as doctor
 import rl_reward.cli.fetch_model as fetch_model
@@ -20,9 +20,12 @@ import rl_reward.cli.tables as tables
 from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.simulated import Simulated
 from rl_reward.backends.spec import FORMS, is_model, model_backend
+from rl_reward.cli.bar import counted
 from rl_reward.cli.json_values import Json
 from rl_reward.errors import ConfigError, RlRewardError
 from rl_reward.scale import ScoreScale
+from rl_reward.strengths import check_installed
+from rl_reward.tournament import Method
 from rl_reward.types import Usage
 from rl_reward.verifier import Verifier
 
@@ -138,6 +141,54 @@ def _track(options: argparse.Namespace) -> int:
     return 0 if curve.scored.any() else 1
 
 
+def _rank(options: argparse.Namespace) -> int:
+    contests = _contests(options)
+    _check_out(options)
+    if options.strengths:
+        check_installed()
+    backend, method, pivots = backend_of(options.backend, options.base_url), options.method, options.pivots
+    pools = [contest.references for contest in contests] if method == "anchored" else None
+    calls = _told_budget(_verifier(options, backend), contests, method, pivots)
+    with counted(backend, calls) as shown:
+        verifier = _verifier(options, shown)
+        groups = [(contest.task, contest.candidates) for contest in contests]
+        rankings = verifier.rank_many(groups, pivots=pivots, method=method, references=pools)
+    lines: list[str] = []
+    records: list[dict[str, Any]] = []
+    for contest, ranking in zip(contests, rankings, strict=True):
+        lines += [f"task {tables.one_line(contest.task)[:70]}"] if len(contests) > 1 else []
+        lines.append(tables.ranking_table(ranking, contest.candidates, strengths=options.strengths))
+        records.append(tables.ranking_record(contest.task, contest.candidates, ranking, strengths=options.strengths))
+    lines.append(tables.usage_line(sum((ranking.usage for ranking in rankings), Usage()), verifier.name))
+    _deliver("\n".join(lines), options, {"judge": verifier.name, "method": method, "rankings": records})
+    return 0 if any(rank for ranking in rankings for rank in ranking.ranks) else 1
+
+
+def _told_budget(verifier: Verifier, contests: Sequence[inputs.Contest], method: Method, pivots: int) -> int:
+    """Say what will be asked, before it is, and return the number of calls."""
+    budgets = [
+        verifier.call_budget(len(contest.candidates), method=method, pivots=pivots, references=len(contest.references))
+        for contest in contests
+    ]
+    calls = sum(budget.calls for budget in budgets)
+    print(f"{sum(budget.comparisons for budget in budgets)} comparisons, at most {calls} calls", file=sys.stderr)
+    return calls
+
+
+def _contests(options: argparse.Namespace) -> list[inputs.Contest]:
+    told = options.task is not None or bool(options.reference)
+    if told is (options.jsonl is not None):
+        raise ConfigError(f"give TASK and CANDIDATES, or --jsonl FILE; got {'both' if told else 'neither'}")
+    if options.jsonl is not None:
+        return inputs.read_contests(options.jsonl)
+    named = {"task": [options.task or ""], "candidate": options.candidates, "reference": options.reference}
+    task, candidates, references = (
+        tuple(Json(text, f"a {name}" if name != "task" else "the task").filled() for text in texts)
+        for name, texts in named.items()
+    )
+    return [inputs.Contest(task[0], candidates, references)]
+
+
 def _check_out(options: argparse.Namespace) -> None:
     """Refuse an --out that cannot be written, before anything is paid for."""
     if options.out is not None:
@@ -153,9 +204,9 @@ def _deliver(text: str, options: argparse.Namespace, record: dict[str, Any]) -> 
             output.write_json(options.out, record)
 
 
-def _verifier(options: argparse.Namespace) -> Verifier:
+def _verifier(options: argparse.Namespace, backend: Backend | None = None) -> Verifier:
     return Verifier(
-        backend_of(options.backend, options.base_url),
+        backend or backend_of(options.backend, options.base_url),
         criteria=options.criteria,
         scale=ScoreScale.digits() if options.digits else ScoreScale.letters(options.granularity),
         repeats=options.repeats,
@@ -163,6 +214,7 @@ def _verifier(options: argparse.Namespace) -> Verifier:
         min_coverage=options.min_coverage,
         max_concurrency=options.max_concurrency,
         deadline=options.deadline,
+        seed=options.seed,
     )
 
 
@@ -190,6 +242,17 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--jsonl", help='file with {"task": ..., "candidate": ...} in every line')
     _add_judge(score)
     score.set_defaults(command=_score)
+
+    rank = commands.add_parser("rank", help="rank candidates by a tournament of comparisons")
+    rank.add_argument("task", nargs="?")
+    rank.add_argument("candidates", nargs="*")
+    rank.add_argument("--jsonl", help='file with {"task": ..., "candidates": [...]} in every line')
+    rank.add_argument("--pivots", type=int, default=2, help="best of the first round whom all meet; default 2")
+    rank.add_argument("--method", choices=get_args(Method), default="pivots", help="who meets whom; default pivots")
+    rank.add_argument("--reference", action="append", default=[], help="for anchored; in JSONL the key references")
+    rank.add_argument("--strengths", action="store_true", help="Bradley-Terry strengths too; needs rl-reward[rank]")
+    _add_judge(rank)
+    rank.set_defaults(command=_rank)
 
     track = commands.add_parser("track", help="causal progress of one episode")
     track.add_argument("file", help='JSON: a list of steps, {"task", "steps"}, or an ATIF trajectory')
@@ -222,6 +285,7 @@ def _add_judge(parser: argparse.ArgumentParser) -> None:
         "--min-coverage", type=float, default=0.05, help="probability that must be on the scale; default 0.05"
     )
     parser.add_argument("--max-concurrency", type=int, default=50, help="requests in flight at once; default 50")
+    parser.add_argument("--seed", type=int, default=0, help="seed of what is drawn; default 0")
     parser.add_argument("--deadline", type=float, help="seconds for one request; default: 60 over HTTP")
     parser.add_argument("--out", help="write everything as JSON to this file")
 

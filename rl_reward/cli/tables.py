@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rl_reward.distribution import ScoreDistribution
-from rl_reward.scores import ProgressCurve, Score
+from rl_reward.scores import ProgressCurve, Ranking, Score
 from rl_reward.types import Usage
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -44,6 +44,22 @@ def curve_table(curve: ProgressCurve, texts: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def ranking_table(ranking: Ranking, candidates: Sequence[str], *, strengths: bool) -> str:
+    """Return a line per candidate, best first, then what was asked; `strengths` adds the Bradley-Terry column."""
+    lines = [f"rank   score            ring  {'strength  ' if strengths else ''}candidate"]
+    scores, errors, ring = map(_nulled, (ranking.scores, ranking.std_errors, ranking.ring_scores))
+    fitted = _nulled(ranking.strengths) if strengths else []
+    for i in ranking.order:
+        spread = "" if errors[i] is None else f" ± {errors[i]:.3f}"
+        strength = f"{_column(fitted[i], 8)}  " if strengths else ""
+        numbers = f"{_number(scores[i]) + spread:<15} {_column(ring[i], 6)}  {strength}"
+        lines.append(f"{ranking.ranks[i] or '-':>4}  {numbers}{one_line(candidates[i])[:60]}")
+    lines.append(f"{ranking.comparisons} comparisons, {ranking.unscored} unread")
+    reasons = [pair.reason for pair in ranking.pairs if pair.reason]
+    lines += [f"  {one_line(reason)}" for reason in dict.fromkeys(reasons)][:5]
+    return "\n".join(lines)
+
+
 def usage_line(usage: Usage, name: str) -> str:
     """Return who judged and what it cost."""
     made_up = "; made-up scores that show the format and judge nothing" if name.startswith("simulated(") else ""
@@ -69,6 +85,30 @@ def curve_record(task: str, curve: ProgressCurve) -> dict[str, Any]:
     return {"task": task, "values": values, "scored": scored, "voc": curve.voc, "checkpoints": checkpoints}
 
 
+def ranking_record(task: str, candidates: Sequence[str], ranking: Ranking, *, strengths: bool) -> dict[str, Any]:
+    """Return a ranking as JSON values, every comparison whole; what was not read or fitted is null."""
+    return {
+        "task": task,
+        "candidates": list(candidates),
+        "order": list(ranking.order),
+        "ranks": list(ranking.ranks),
+        "scores": _nulled(ranking.scores),
+        "std_errors": _nulled(ranking.std_errors),
+        "ring_scores": _nulled(ranking.ring_scores),
+        **({"strengths": _nulled(ranking.strengths)} if strengths else {}),
+        "comparisons": [
+            {**vars(pair.pairing), "preference": _nulled([pair.preference])[0], "reason": pair.reason}
+            for pair in ranking.pairs
+        ],
+        "unscored": ranking.unscored,
+        "usage": dict(vars(ranking.usage)),
+    }
+
+
+def _nulled(values: Iterable[float]) -> list[float | None]:
+    return [None if math.isnan(value) else float(value) for value in values]
+
+
 def _headline(score: Score) -> str:
     if score.value is None:
         return f"unscored ({score.status}): {one_line(score.reason)}"
@@ -90,6 +130,10 @@ def _letters(read: Sequence[ScoreDistribution]) -> str:
 
 def _number(value: float | None) -> str:
     return "unread" if value is None else f"{value:6.3f}"
+
+
+def _column(value: float | None, width: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:{width}.3f}"
 
 
 def _plain(score: Score) -> dict[str, Any]:
