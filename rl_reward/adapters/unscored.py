@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from typing import Protocol
 
 from rl_reward._checks import check_int, check_number
 from rl_reward.errors import BackendError
-from rl_reward.scores import Score
+
+
+class Outcome(Protocol):
+    """What became of a row: a `Score`, or a verdict made of one."""
+
+    @property
+    def value(self) -> float | None:
+        """The score; None: there is none."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """How it was read, else what failed."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why there is no value."""
+        ...
 
 
 class UnscoredLimit:
@@ -31,7 +50,7 @@ class UnscoredLimit:
         self._window = window
         self._rows: deque[tuple[str, str] | None] = deque(maxlen=window)
 
-    def add(self, scores: Sequence[Score]) -> None:
+    def add(self, scores: Sequence[Outcome]) -> None:
         """Note the scores, row by row.
 
         Before the window is full the rows to come count as scored: one unlucky first row stops nothing, and a judge

@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import pickle
-import string
 from types import SimpleNamespace
 
 import pytest
-import torch
-from datasets import Dataset
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from trl import GRPOConfig, GRPOTrainer
+from trl_toys import (
+    ScriptedJudge,
+    advantages_of,
+    call,
+    fine_format,
+    first_is_right,
+    reward_of,
+    trainer_with,
+    wrong,
+)
 
 from rl_reward import Verifier
 from rl_reward.adapters.trl import EMPTY_COMPLETION, VerifierReward
 from rl_reward.backends import Simulated
 from rl_reward.errors import BackendError, ConfigError
-from rl_reward.scores import Score
-from rl_reward.types import Usage
 
 INF, NAN = float("inf"), float("nan")
-
-
-class ScriptedJudge:
-    """Gives the listed values in order, again and again (None is unscored), and remembers what it was asked."""
-
-    def __init__(self, *values):
-        self.values = values
-        self.asked, self.criteria, self.given = [], [], 0
-
-    async def ascore_many(self, pairs, *, criteria=None):
-        self.asked += pairs
-        self.criteria.append(criteria)
-        await asyncio.sleep(0)
-        return [self._next() for _ in pairs]
-
-    def _next(self):
-        value = self.values[self.given % len(self.values)]
-        self.given += 1
-        status, reason = ("timeout", "no reply in 30 s") if value is None else ("logprob", "")
-        return Score(value, None, {}, {}, 1, status, reason, Usage(1, 30, 2, 0.5))
-
-
-def reward_of(*values, group_size=4, weight=1.0, standardize=False, **options):
-    options = {"max_unscored": 1.0} | options
-    return VerifierReward(
-        ScriptedJudge(*values), weight=weight, group_size=group_size, standardize=standardize, **options
-    )
-
-
-def call(reward, prompts=("2+2=",) * 4, completions=("a", "bb", "ccc", "dddd"), **columns):
-    return asyncio.run(reward(prompts=list(prompts), completions=list(completions), **columns))
 
 
 # ---------------------------------------------------------------------------------------------------- the numbers
@@ -97,11 +67,25 @@ def test_the_weight_follows_training():
 # -------------------------------------------------------------------------------------------- what the judge reads
 
 
-def test_an_empty_answer_is_judged_as_one():
-    reward = reward_of(0.1, 0.9)
+def test_equal_answers_and_empty_ones_are_judged_once():
+    reward, metrics, extra = reward_of(0.1, 0.9, 0.2, group_size=6), {}, {}
     chat = [{"role": "assistant", "content": " \n"}]
-    call(reward, completions=["4", "", [{"role": "assistant", "content": "4"}], chat])
-    assert [answer for _, answer in reward.verifier.asked] == ["4", EMPTY_COMPLETION, "4", EMPTY_COMPLETION]
+    answers = ["4", "", [{"role": "assistant", "content": "4"}], chat, "\u200b\u3164", "5"]
+    call(
+        reward,
+        prompts=["2+2="] * 6,
+        completions=answers,
+        log_metric=metrics.__setitem__,
+        log_extra=extra.__setitem__,
+    )
+    assert [answer for _, answer in reward.verifier.asked] == ["4", EMPTY_COMPLETION, "5"]
+    assert extra["verifier/score"] == [0.1, 0.9, 0.1, 0.9, 0.9, 0.2]
+    assert metrics["verifier/calls"] == 3.0, "what is shared is paid once"
+    assert metrics["verifier/duplicate_rate"] == 0.5
+
+    other = reward_of(0.5)
+    call(other, completions=["4", "5", "4", "6"], prompts=["2+2=", "2+2=", "1+3=", "1+3="])
+    assert len(other.verifier.asked) == 4, "the same answer to another task is another answer"
 
 
 def test_the_reference_follows_the_task():
@@ -129,7 +113,7 @@ def test_rows_are_judged_by_their_own_criteria_and_come_back_in_order():
 def test_a_cell_without_criteria_uses_the_verifiers_own():
     reward = reward_of(0.5, criteria="rubric")
     call(reward, rubric=[None, {"Sum": None}, "math", ["Is it 4?"]])
-    assert reward.verifier.criteria == [None, None, "math", ["Is it 4?"]]
+    assert reward.verifier.criteria == [None, "math", ["Is it 4?"]], "one call for the two rows without"
 
 
 # ------------------------------------------------------------------------------------------------ errors and limits
@@ -159,14 +143,14 @@ def test_a_missing_column_is_named_with_those_there_are():
 
 def test_rows_that_fill_no_groups_are_refused_before_they_are_judged():
     reward = reward_of(0.5, group_size=3)
-    with pytest.raises(ConfigError, match="4 rows do not fill groups of 3"):
+    with pytest.raises(ConfigError, match=r"4 rows of 1 process(es)? do not fill groups of 3"):
         call(reward)
     assert reward.verifier.asked == []
 
 
-def test_split_groups_are_refused(monkeypatch):
+def test_processes_that_do_not_know_each_other_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="runs in 1 process, got 2"):
+    with pytest.raises(ConfigError, match=r"WORLD_SIZE is 2 but torch\.distributed knows of 1 process"):
         call(reward_of(0.5))
 
 
@@ -213,7 +197,13 @@ def test_metrics_by_hand():
             "judge/score_length_correlation": 1.0,
             "judge/score_mean": 0.3,
             "judge/score_std": 0.2,
-            "judge/gated_groups": 0.0,
+            "judge/flat_groups": 0.0,
+            "judge/duplicate_rate": 0.0,
+            "judge/gated_rate": 0.0,
+            "judge/empty_rate": 0.0,
+            "judge/clipped_rate": 0.0,
+            "judge/copied_rate": 0.0,
+            "judge/repeated_rate": 0.0,
             "judge/weight": 0.2,
         }
     )
@@ -227,9 +217,9 @@ def test_coverage_and_flat_groups_are_counted_with_the_real_verifier():
     # Two values of a standardised pair stand at +-1 / sqrt(2).
     assert rewards == pytest.approx([0.5**0.5, -(0.5**0.5), 0.0, 0.0], abs=1e-6)
     assert metrics["verifier/coverage"] == pytest.approx(0.98)
-    assert metrics["verifier/gated_groups"] == 0.5
+    assert metrics["verifier/flat_groups"] == 0.5
     assert metrics["verifier/score_mean"] == pytest.approx(0.3)
-    assert metrics["verifier/calls"] == 2.0, "the wrong answer is asked once"
+    assert metrics["verifier/calls"] == 2.0, "the wrong answer is asked once, of two groups too"
 
 
 def test_copies_and_pickles_keep_everything():
@@ -248,64 +238,6 @@ def str_length(request):
 
 
 # --------------------------------------------------------------------------------------------------- the real trainer
-
-
-def wrong(completions, **_):
-    return [0.0] * len(completions)
-
-
-def fine_format(completions, **_):
-    return [1.0] * len(completions)
-
-
-def first_is_right(completions, **_):
-    return [1.0, *[0.0] * (len(completions) - 1)]
-
-
-class Recorder(GRPOTrainer):
-    """Keeps the advantages of every batch in the order of its rows."""
-
-    def _generate_and_score_completions(self, inputs):
-        output = super()._generate_and_score_completions(inputs)
-        self.seen = [*getattr(self, "seen", []), output["advantages"].tolist()]
-        return output
-
-
-def tiny_tokenizer():
-    letters = ["<pad>", "<eos>", *string.digits, *string.ascii_lowercase, "+", "=", " ", "?"]
-    tokenizer = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="<eos>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(""), "isolated")
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
-    fast.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    return fast
-
-
-def trainer_with(tmp_path, *reward_funcs, prompts=("1+1=",), columns=None, evaluate=False, **options):
-    """A GRPOTrainer of one group of 4 a step around a random two-layer model."""
-    tokenizer = tiny_tokenizer()
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **special))
-    settings = {
-        "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 4, "max_steps": 1,
-        "logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "beta": 0.0,
-    }  # fmt: skip
-    dataset = Dataset.from_dict({"prompt": list(prompts)} | (columns or {}))
-    return Recorder(
-        model=model,
-        reward_funcs=list(reward_funcs),
-        args=GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **(settings | options)),
-        train_dataset=dataset,
-        eval_dataset=dataset if evaluate else None,
-        processing_class=tokenizer,
-    )
-
-
-def advantages_of(tmp_path, *reward_funcs, **options):
-    trainer = trainer_with(tmp_path, *reward_funcs, **options)
-    trainer.train()
-    return trainer.seen[0]
 
 
 def test_an_unscored_row_gets_the_advantage_of_a_row_at_the_mean(tmp_path):

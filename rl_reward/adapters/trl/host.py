@@ -14,6 +14,8 @@ class Trainer(Protocol):
     model: Any
     num_generations: int
     num_generations_eval: int
+    max_completion_length: int
+    eos_token_ids: Sequence[int]
     reward_func_names: Sequence[str]
     accelerator: Any
 
@@ -26,6 +28,30 @@ def trainer_behind(log_metric: Callable[[str, float], None] | None) -> Trainer |
     """
     owner = getattr(log_metric, "__self__", None)
     return cast(Trainer, owner) if hasattr(owner, "num_generations_eval") else None
+
+
+def check_host(
+    trainer: Trainer | None, *, name: str, group_size: int, eval_group_size: int | None, processes: int
+) -> None:
+    """Refuse a trainer that groups, counts processes or names its rewards in another way.
+
+    Raises:
+        ConfigError: A group size or the number of processes is not the trainer's, or two rewards share `name`.
+    """
+    if trainer is None:
+        return
+    check_size("group_size", group_size, "num_generations", trainer.num_generations)
+    given = eval_group_size or trainer.num_generations_eval
+    check_size("eval_group_size", given, "num_generations_eval", trainer.num_generations_eval)
+    namesakes = list(trainer.reward_func_names).count(name)
+    check(namesakes <= 1, f"{namesakes} reward functions are named {name!r}; give each its own name=")
+    seen = trainer.accelerator.num_processes
+    check(seen == processes, f"the trainer runs {seen} processes but torch.distributed knows of {processes}")
+
+
+def group_size_now(trainer: Trainer | None, group_size: int) -> int:
+    """Return the group size of this call; without a trainer to ask (TRL's async one) it is a training call."""
+    return group_size if trainer is None or trainer.model.training else trainer.num_generations_eval
 
 
 def check_size(argument: str, given: int, trainer_argument: str, expected: int) -> None:
