@@ -157,13 +157,16 @@ class StubServer:
         return {"id": "stub", "object": "chat.completion", "model": self.model, "choices": [choice], "usage": usage}
 
     def _analysis(self, body: Body) -> list[tuple[str, Mapping[str, float]]]:
-        sampled = body["temperature"] > 0
+        sampled = body["temperature"] > 0 and not self._continues(body)
         return [(token, {token: 0.9, " other": 0.1}) for token in ANALYSIS] if sampled else []
 
     def _verdict(self, body: Body, chance: random.Random) -> list[tuple[str, Mapping[str, float]]]:
         """Return tokens and their distributions: "<", "score", ">", "T", "</", "score", ">", and for pairs again."""
         messages = body["messages"]
         tags = list(dict.fromkeys(re.findall(r"<(score\w*)>", _text(body))))
+        begun = _open_tag(body) if self._continues(body) else None
+        if begun is not None:
+            tags = tags[tags.index(begun) :]
         tokens: list[tuple[str, Mapping[str, float]]] = []
         for tag in tags:
             probabilities = self.letters(messages, tag)
@@ -171,7 +174,11 @@ class StubServer:
             if body["temperature"] > 0:
                 level = chance.choices(list(probabilities), list(probabilities.values()))[0]
             tokens += [*_certain("<", tag, ">"), (level, probabilities), *_certain("</", tag, ">")]
-        return tokens[3:] if body.get("continue_final_message") and self.prefill == "honoured" else tokens
+        return tokens[3:] if self._continues(body) else tokens
+
+    def _continues(self, body: Body) -> bool:
+        """Return whether the answer goes on from the last message: analysis and opening tag stand there already."""
+        return bool(body.get("continue_final_message")) and self.prefill == "honoured"
 
     def _entry(self, token: str, probabilities: Mapping[str, float]) -> Body:
         top = sorted(probabilities.items(), key=lambda pair: -pair[1])[: self.alternatives]
@@ -238,6 +245,12 @@ def _logprob(token: str, probability: float) -> Body:
     # Python's JSON writes and reads NaN, as servers do.
     logprob = math.log(probability) if probability > 0 else -9999.0 if probability == 0 else math.nan
     return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
+
+
+def _open_tag(body: Body) -> str | None:
+    """Return the tag that the last message ends with."""
+    found = re.search(r"<(score\w*)>$", body["messages"][-1]["content"])
+    return found[1] if found else None
 
 
 def _parts(body: Body) -> list[Body]:

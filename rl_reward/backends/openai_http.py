@@ -9,9 +9,12 @@ import json
 import math
 import os
 import random
+import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from rl_reward.backends.openai_wire import Malformed, NoLogprobs, complaint
@@ -21,6 +24,7 @@ from rl_reward.errors import BackendError, MissingExtraError, Unscorable
 from rl_reward.types import Usage
 
 try:
+    import httpx2
     import openai
 except ImportError:
     raise MissingExtraError("openai", "openai") from None
@@ -33,6 +37,8 @@ ANSWERED = 200
 _RETRIED = {408, 409, 429}
 _BACKOFF, _DOUBLINGS = 0.5, 4
 _CONNECT_SECONDS = 10.0
+# A client looks through all of its connections at every request: with fifty of them that is half of its work.
+_SHARE = 8
 _REASON = 300
 _MAX_BYTES = 64 * 2**20
 # Shorter keys are placeholders such as EMPTY; masking a key "T" would eat the verdicts.
@@ -109,7 +115,11 @@ class Failure:
 
 
 class Endpoint:
-    """Posts JSON to one server through one pooled client."""
+    """Posts JSON to one server over connections that stay open.
+
+    The headers and HTTP clients are those of the `openai` package. Its own `post` is left out: it would
+    retry and parse, which is done here, and take as much CPU again for its preparations.
+    """
 
     def __init__(
         self,
@@ -127,7 +137,7 @@ class Endpoint:
         self._max_retries, self._sleep = max_retries, sleep
         self._reached = False
         self._owed = Usage()
-        self._client = PerLoop(self._open)
+        self._clients = PerLoop(self._connect)
 
     async def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T | Failure:
         """Post `body` and return what `read` makes of the decoded answer, or why no try will ever succeed.
@@ -166,30 +176,31 @@ class Endpoint:
 
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
-        client = self._client.pop()
-        if client is not None:
-            await client.close()
+        clients = self._clients.pop()
+        if clients is not None:
+            await clients.aclose()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_owed": Usage()}
 
     async def _try(self, path: str, body: dict[str, Any] | None, read: Callable[[Any], T]) -> T | Failure:
         """Ask once. Failures are values: an exception raised while handling another would drag its body along."""
-        client, started = self._client.get(), time.perf_counter()
+        started = time.perf_counter()
         try:
-            sent = client.get(path, cast_to=bytes) if body is None else client.post(path, cast_to=bytes, body=body)
-            answer = self.key.decoded(await sent)
+            response = await self._send(path, body)
             self._reached = True
-            if isinstance(answer, dict) and "error" in answer and "choices" not in answer:
-                raise Malformed(f"the server answers with an error: {complaint(answer)}")
-            return read(answer)
-        except openai.APIStatusError as error:
-            failure = self._status_failure(error)
-        except openai.APITimeoutError:
+            if not response.is_success:
+                failure = _status_failure(response)
+            else:
+                answer = self.key.decoded(response.content)
+                if isinstance(answer, dict) and "error" in answer and "choices" not in answer:
+                    raise Malformed(f"the server answers with an error: {complaint(answer)}")
+                return read(answer)
+        except httpx2.TimeoutException:
             failure = Failure("the connection timed out")
-        except openai.APIConnectionError as error:
+        except httpx2.RequestError as error:
             # Once a server has answered, one that cannot be reached is restarting; before, it is not there.
-            absent = not self._reached and type(error.__cause__).__name__ == "ConnectError"
+            absent = not self._reached and isinstance(error, httpx2.ConnectError)
             failure = Failure(f"the connection failed ({_root(error)})", passing=not absent)
         except NoLogprobs as error:
             failure = Failure(str(error), ANSWERED, passing=False)
@@ -200,13 +211,12 @@ class Endpoint:
                 self._owed += Usage(calls=1, seconds=time.perf_counter() - started)
         return replace(failure, reason=one_line(self.key.scrub(failure.reason)[:_REASON]))
 
-    def _status_failure(self, error: openai.APIStatusError) -> Failure:
-        self._reached = True
-        status = error.status_code
-        passing = status in _RETRIED or status >= 500
-        headers = error.response.headers
-        said = f"a redirect to {headers.get('location')}" if status < 400 else complaint(error.body or error.message)
-        return Failure(f"HTTP {status}: {said}", status, passing, _retry_after(headers))
+    async def _send(self, path: str, body: dict[str, Any] | None) -> httpx2.Response:
+        with self._clients.get().one() as client:
+            if body is None:
+                return await client.get(self.base_url + path)
+            content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            return await client.post(self.base_url + path, content=content)
 
     def _wait_after(self, failure: Failure, tries: int) -> float:
         """Return the seconds to wait after the `tries`-th failure: doubling, with jitter, at least what was asked."""
@@ -220,15 +230,44 @@ class Endpoint:
             raise TimeoutError(f"the next try is due in {seconds:.1f} s, the deadline is in {left:.1f} s")
         await self._sleep(seconds)
 
-    def _open(self) -> openai.AsyncOpenAI:
+    def _connect(self) -> _Clients:
+        # Reading the certificates takes longer than a hundred requests: once is enough.
+        return _Clients(partial(self._open, httpx2.create_ssl_context()))
+
+    def _open(self, certificates: ssl.SSLContext) -> httpx2.AsyncClient:
         timeout = openai.Timeout(self._try_timeout, connect=min(self._try_timeout or math.inf, _CONNECT_SECONDS))
         # The key and the questions are meant for `base_url`; whoever it redirects to is named, not asked.
         http = openai.DefaultAsyncHttpxClient(
-            timeout=timeout, follow_redirects=False, event_hooks={"response": [_read_bounded]}
+            verify=certificates, timeout=timeout, follow_redirects=False, event_hooks={"response": [_read_bounded]}
         )
         # Local servers want no key and the client insists on one.
         key = self.key.reveal() or "none"
-        return openai.AsyncOpenAI(base_url=self.base_url, api_key=key, max_retries=0, timeout=timeout, http_client=http)
+        client = openai.AsyncOpenAI(base_url=self.base_url, api_key=key, http_client=http)
+        headers = {"Authorization": f"Bearer {key}", **client.default_headers}
+        http.headers.update({name: value for name, value in headers.items() if isinstance(value, str)})
+        return http
+
+
+class _Clients:
+    """HTTP clients with few connections each, opened as they are needed."""
+
+    def __init__(self, open_one: Callable[[], httpx2.AsyncClient]) -> None:
+        self._open_one = open_one
+        self._busy: dict[httpx2.AsyncClient, int] = {}
+
+    @contextmanager
+    def one(self) -> Generator[httpx2.AsyncClient]:
+        """Lend a client that has a connection to spare: the first such, so that few requests use few connections."""
+        client = next((client for client, busy in self._busy.items() if busy < _SHARE), None) or self._open_one()
+        self._busy[client] = self._busy.get(client, 0) + 1
+        try:
+            yield client
+        finally:
+            self._busy[client] -= 1
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(client.aclose() for client in self._busy))
 
 
 async def _read_bounded(response: Any) -> None:
@@ -244,6 +283,21 @@ async def _read_bounded(response: Any) -> None:
             raise Malformed(f"the answer is longer than {_MAX_BYTES} bytes")
     # Where the response looks for a body that was read.
     response._content = bytes(body)
+
+
+def _status_failure(response: httpx2.Response) -> Failure:
+    status, headers = response.status_code, response.headers
+    passing = status in _RETRIED or status >= 500
+    said = f"a redirect to {headers.get('location')}" if status < 400 else _said(response)
+    return Failure(f"HTTP {status}: {said}", status, passing, _retry_after(headers))
+
+
+def _said(response: httpx2.Response) -> str:
+    """Return what the body of a refusal says."""
+    try:
+        return complaint(response.json())
+    except (ValueError, RecursionError):
+        return response.text
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
