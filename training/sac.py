@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import Any, cast
 
@@ -52,8 +53,8 @@ def main(arguments: list[str] | None = None) -> list[float]:
             task_options["flat"] = False  # hindsight needs the goals apart
         if steering is None:
             return make(config.env, **task_options)
-        policy, bound = frozen_policy(steering.policy), steering.noise_bound
-        low_level = make(config.env, **{"stride": chunk, **task_options})
+        low_level, bound = make(config.env, **{"stride": chunk, **task_options}), steering.noise_bound
+        policy = frozen_policy(steering.policy, chunk=chunk, action_dim=math.prod(low_level.action_space.shape or ()))
         return SteeringEnv(low_level, policy, chunk=chunk, noise_bound=bound, gamma=config.gamma, pays=steering.pays)
 
     env = DummyVecEnv([task] * config.n_envs)

@@ -16,10 +16,11 @@ from rl_reward.backends.simulated import Simulated
 from rl_reward.backends.spec import FORMS, is_model, model_backend
 from rl_reward.envs import axes_of, config_of
 from rl_reward.errors import ConfigError
-from rl_reward.experiments.frozen import find_policy
+from rl_reward.experiments.frozen import check_policy
 from rl_reward.experiments.results import RunResult
 from rl_reward.judges.captions import CaptionJudge
 from rl_reward.judges.carry import Scene, carry_anchors, carry_judge
+from rl_reward.judges.push import push_exemplars
 from rl_reward.judges.rule import CaptionRule
 from rl_reward.rewards import Constant, Oracle, ProgressJudge, Shuffled
 from rl_reward.shaping import Form, Shaping
@@ -43,7 +44,8 @@ class Steering:
     """SAC acts on the noise of a frozen policy (DSRL, arXiv 2506.15799) instead of on the robot."""
 
     policy: str
-    """A shipped policy by name (see `rl_reward.experiments.frozen`), or the .safetensors file of a flow policy."""
+    """A shipped policy by name (see `rl_reward.experiments.frozen`), or the .safetensors file of a flow policy, or
+    "hold": no policy, the action itself is held for a chunk (with noise_bound 1 the whole range of the robot's)."""
     chunk: int = 10
     """Low-level steps played per decision, >= 1."""
     noise_bound: float = 1.5
@@ -134,6 +136,10 @@ class SacConfig:
     """Whether observations are scaled by their running mean and deviation (SB3's VecNormalize)."""
     carry: CarryTask | None = None
     """Both ends of the task, where an arm's judge reads captions."""
+    examples: Literal["push"] | None = None
+    """What a judge that reads captions is shown beforehand: examples of carrying (None), or of pushing and pressing."""
+    rule: CaptionRule | None = None
+    """The lengths of the judge caption-rule, where its own do not suit the task."""
     every: int = 1
     """The judge is asked about every `every`-th `Step` the environment emits, the first and the last."""
     lag: int = 0
@@ -263,7 +269,7 @@ class SacArm:
         if self.judge == "constant":
             return Constant(self.value)
         if self.judge == "caption-rule":
-            return CaptionRule()
+            return config.rule or CaptionRule()
         if self.judge == "simulated":
             return Verifier(self._simulated(seed))
         backend = model_backend(self.judge, base_url=self.base_url)
@@ -283,7 +289,7 @@ def check(config: SacConfig, arm: SacArm) -> None:
     """Raise ConfigError where an arm could not run, before any other arm has run for hours."""
     config_of(config.env, **{**config.options, **config.eval_options, "reward": arm.reward})
     if config.steering is not None:
-        find_policy(config.steering.policy)
+        check_policy(config.steering.policy)
     if arm.reads == "captions" and config.carry is None:
         raise ConfigError(f"{arm.name} reads captions, which needs both ends of the task; add them to sac as carry")
 
@@ -313,7 +319,8 @@ def _caption_judge(backend: Backend, config: SacConfig, arm: SacArm) -> CaptionJ
     axes = axes_of(config.env)
     numbers = bool(config.options.get("numbers", True))
     ends = carry_anchors(config.carry.thing, config.carry.start, config.carry.goal, axes=axes, numbers=numbers)
-    return carry_judge(backend, axes=axes, numbers=numbers, anchors=ends)
+    shots = push_exemplars(axes=axes, numbers=numbers) if config.examples == "push" else None
+    return carry_judge(backend, axes=axes, numbers=numbers, anchors=ends, exemplars=shots)
 
 
 def _true_progress(request: Request) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -80,8 +81,8 @@ def build_env(config: SacConfig, arm: SacArm, **options: Any) -> TaskEnv | Steer
     steering = config.steering
     if steering is None:
         return make(config.env, **{**config.options, "reward": arm.reward, **options})
-    policy = frozen_policy(steering.policy)
     env = make(config.env, **{"stride": steering.chunk, **config.options, "reward": arm.reward, **options})
+    policy = frozen_policy(steering.policy, chunk=steering.chunk, action_dim=math.prod(env.action_space.shape or ()))
     bound = steering.noise_bound
     return SteeringEnv(env, policy, chunk=steering.chunk, noise_bound=bound, gamma=config.gamma, pays=steering.pays)
 

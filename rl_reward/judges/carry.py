@@ -100,20 +100,28 @@ def carry_anchors(name: str, starts: Sequence[Scene], goals: Sequence[Scene], *,
     return Anchors(*map(tuple, ends))
 
 
-def carry_judge(backend: Backend, *, axes: Axes, numbers: bool, anchors: Anchors | None = None) -> CaptionJudge:
-    """Return a judge of carry captions for a small base model: twelve short examples, digits, no instructions.
+def carry_judge(
+    backend: Backend,
+    *,
+    axes: Axes,
+    numbers: bool,
+    anchors: Anchors | None = None,
+    exemplars: Sequence[Exemplar] | None = None,
+) -> CaptionJudge:
+    """Return a judge of carry captions for a small base model: short examples, digits, no instructions.
 
     Args:
         backend: E.g. `TransformersLocal(models.folder("gemma-3-270m"))`.
         axes: The environment's words for directions.
         numbers: Whether its captions print numbers.
         anchors: See `CaptionJudge` and `carry_anchors`.
+        exemplars: Judged captions, worded as the environment words them; `carry_exemplars` by default.
     """
     verifier = Verifier(
         backend,
         criteria=[_CRITERION],
         scale=ScoreScale.digits(),
-        exemplars=carry_exemplars(axes=axes, numbers=numbers),
+        exemplars=carry_exemplars(axes=axes, numbers=numbers) if exemplars is None else exemplars,
         style="completion",
         min_coverage=_MIN_COVERAGE,
     )

@@ -7,7 +7,7 @@ import pytest
 
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.config import load
-from rl_reward.experiments.frozen import frozen_policy
+from rl_reward.experiments.frozen import check_policy, frozen_policy
 from rl_reward.policies import FrozenPolicy
 from rl_reward.policies.flow import fit
 
@@ -47,6 +47,14 @@ def test_an_unknown_name_lists_what_there_is(tmp_path):
         assert repr(name) in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_hold_is_no_file_and_takes_the_sizes_it_is_given():
+    policy = frozen_policy("hold", chunk=5, action_dim=4)
+    assert (policy.chunk, policy.action_dim, policy.noise_shape) == (5, 4, (4,))
+    check_policy("hold")
+    with pytest.raises(ConfigError, match="or 'hold', got 'held'"):
+        check_policy("held")
+
+
 def test_a_file_of_something_else_is_one_line(tmp_path):
     (tmp_path / "text").write_text("no policy")
     with pytest.raises(ConfigError, match=r"cannot read .*text as a .safetensors file") as caught:
@@ -62,4 +70,5 @@ def test_every_shipped_experiment_that_steers_names_a_policy_its_chunk_fits():
         if experiment.settings.steering
     ]
     assert steered
-    assert all(frozen_policy(steering.policy).chunk >= steering.chunk for steering in steered)
+    chunks = [(frozen_policy(one.policy, chunk=one.chunk).chunk, one.chunk) for one in steered]
+    assert all(own >= played for own, played in chunks)
