@@ -9,12 +9,14 @@ standard deviation of rho_S - rho_0 in the group of completions of one prompt, s
     sum          C_s / sigma = sum_{u>=s} (rho_u - mean) / std                      (DeepSeekMath 2402.03300, 4.1.3)
 
 u runs over 1, ..., S; mean and std of `sum` are over all rho_{j,u} of the group. What was not scored (NaN) votes in
-nothing: a step has credit where its own score and every score its formula names were read, and NaN elsewhere.
+nothing: a step has credit where its own score was read, and for `difference` and `to_go` every score the formula names;
+`min` and `sum` leave out later steps that were not scored. Elsewhere it is NaN.
 
 Which one: `difference` and `to_go` do not care how finely a text is split: a step split in two leaves all others as
 they are, whatever the score between. `difference` sums to rho_S - rho_0 over a completion; `to_go` gives the first
 step all of it, less the group's mean. `min` withstands splits whose new score is no lower than one of the two beside
-it (rho_0 not counted). `sum` takes values of states for rewards of steps, so it pays for writing more of them.
+it (rho_0 not counted), and can pay a run that stands still more in all than one that arrives. `sum` takes values of
+states for rewards of steps, so it pays for writing more of them.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ def check_installed() -> None:
 def bradley_terry(comparisons: Sequence[Comparison], n: int) -> Array:
     """Return the maximum-likelihood log-strengths of the first `n` numbers, mean 0 over those fitted, float [N].
 
-    P(i beats j) = 1 / (1 + exp(-(s_i - s_j))); a preference p counts as p wins of one and 1 - p of the other. NaN for
-    who is not joined by read comparisons to the largest set of candidates and references that are.
+    P(i beats j) = 1 / (1 + exp(-(s_i - s_j))); a preference p counts as p wins of one and 1 - p of the other. A
+    prior of 1e-6 wins for each pair keeps strengths finite and moves very decided ones by hundredths. NaN for who is
+    not joined by read comparisons to the largest set of candidates and references that are.
 
     Raises:
         MissingExtraError: choix is not installed.

@@ -43,7 +43,7 @@ class VerifierReward:
 
     - "group" (TRL's default): by its std inside the group. Beta is the share of the verifier beside the other rewards
       of that group. In a group where only the verifier differs, all right or all wrong, it cancels: beta .01 and beta
-      10 train alike. There `min_spread` and `min_spread_se` are the only brakes.
+      10 train alike (beta times the spread well above the 1e-4 that TRL adds to the std). There `min_spread` and `min_spread_se` are the only brakes.
     - "batch": by one std for the whole batch. Beta also says how much groups where only the verifier differs count
       against groups where correctness differs. It cancels if no other reward differs anywhere in the batch.
     - "none": not at all. Beta is the size of the verifier's advantage, everywhere.
@@ -123,7 +123,7 @@ class VerifierReward:
                 "pointwise", 0.005 for the others, whose R is a preference.
             min_spread_se: The std must also reach this many standard errors, taken as their root mean square over the
                 rows of the group, >= 0. A score has a standard error with two repeats that differ or more, a
-                preference once the comparisons outnumber the answers and one (never in a ring of three). A group
+                preference once the comparisons outnumber the answers and references (never with pivots=0). A group
                 without any goes by `min_spread` alone.
             correct: How right each answer is, a number or bool, higher is better, None unknown: a dataset column, or a
                 plain function that takes what a TRL reward function takes. Logged, and used by `order_within`; it pays
