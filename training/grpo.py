@@ -17,13 +17,11 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
-from trl.trainer.grpo_trainer import GRPOTrainer
 
-from rl_reward.adapters.trl import VerifierReward, text_of
+from rl_reward.adapters.trl import text_of
 from rl_reward.errors import RlRewardError
 from rl_reward.experiments.config import arm_called, load
-from rl_reward.experiments.grpo import judge_of
-from rl_reward.experiments.grpo_training import accuracy, be_quiet, load_data, policy_of
+from rl_reward.experiments.grpo_training import accuracy, be_quiet, credited, judged, load_data, policy_of
 
 
 def main(arguments: list[str] | None = None) -> list[float]:
@@ -54,18 +52,14 @@ def main(arguments: list[str] | None = None) -> list[float]:
     def well_formed(completions: Sequence[Any], **columns: Any) -> list[float | None]:
         return [float(data.well_formed(text_of(c))) for c in completions]
 
-    judged = VerifierReward(
-        judge_of(config, arm, options.seed),
-        weight=arm.weight,
-        group_size=config.group_size,
-        min_spread=config.judge.min_spread,
-        max_unscored=config.judge.max_unscored,
-        name="judge",
-    )
+    # The judge's part: scores of whole answers (VerifierReward), or of every step (ProgressReward) where steps are
+    # credited, weight * standardised in the group.
+    verifier = judged(config, arm, options.seed, correct)
 
-    # 4. The trainer: TRL's own.
+    # 4. The trainer: TRL's own, or the one that adds what each step did to the advantage of its tokens.
+    trainer_class, step_credit = credited(arm)
     table: Any = Dataset
-    rewards: list[Any] = [correct, well_formed, judged]
+    rewards: list[Any] = [correct, well_formed, verifier]
     trl_config: dict[str, Any] = {
         "output_dir": options.out or tempfile.mkdtemp(),
         "seed": options.seed,
@@ -91,12 +85,13 @@ def main(arguments: list[str] | None = None) -> list[float]:
         "disable_tqdm": True,
         **config.trainer,
     }
-    trainer = GRPOTrainer(
+    trainer = trainer_class(
         model=model,
         processing_class=tokenizer,
         reward_funcs=rewards,
         args=GRPOConfig(**trl_config),
         train_dataset=table.from_list([dict(row) for row in data.train]),
+        **step_credit,
     )
     trainer.remove_callback(PrinterCallback)
 

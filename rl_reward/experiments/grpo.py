@@ -1,28 +1,17 @@
-"""What a GRPO experiment lets its author choose, and who judges its arms. Importing this loads nothing heavy."""
+"""What a GRPO experiment lets its author choose. Importing this loads nothing heavy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from rl_reward._checks import check_int, check_number
-from rl_reward.adapters.trl import AsyncVerifier
-from rl_reward.backends.base import Backend, Request
-from rl_reward.backends.simulated import Simulated
-from rl_reward.backends.spec import FORMS, is_model, model_backend
-from rl_reward.criteria import Criteria
+from rl_reward.backends.spec import FORMS, is_model
 from rl_reward.errors import ConfigError
-from rl_reward.experiments.additions.task import partial_credit
 from rl_reward.experiments.results import RunResult
-from rl_reward.scale import ScoreScale
-from rl_reward.scores import Score
-from rl_reward.types import Candidate
-from rl_reward.verifier import Verifier
 
 ScaleRewards = Literal["group", "batch", "none"]
 
@@ -32,26 +21,40 @@ _AT_LEAST_1 = (
 )
 
 
+JUDGES = ("none", "stand-in", "simulated", "oracle")
+"""Judges that are no language model; the last three read additions alone."""
+Credit = Literal["none", "difference", "to_go", "min", "sum"]
+Faults = ("noise", "length_bias", "slot_bias")
+
+
 @dataclass(frozen=True)
 class JudgeConfig:
-    """How a language model is asked; stand-in and oracle need none of it but `min_spread`."""
+    """How a judge is asked, and what its scores must be like to count."""
 
     base_url: str | None = None
     """Address of the server of an "openai:MODEL" judge, up to and with "/v1"."""
     criteria: str = "math"
-    """A built-in set of criteria, or a .toml or .md file."""
+    """A built-in set of criteria, or a .toml or .md file; for language models."""
+    few_shot: bool = False
+    """Show a language model judged additions beside their answers instead of instructions; for base models."""
+    reference: bool = False
+    """Show the right answer to a language model, after the task."""
     levels: int = 20
     """Letters of the scale, 2 to 26."""
     repeats: int = 1
     """K: how often each criterion is asked."""
     analysis: Literal["none", "sampled"] = "none"
     """Whether the judge writes an analysis before the verdict."""
+    pivots: int = 2
+    """k of the tournaments."""
+    preference_temperature: float = 1.0
+    """Score difference that counts as one logit of preference, > 0."""
     max_concurrency: int = 128
     """Requests in flight at once."""
     deadline: float | None = None
     """Seconds for one request, its retries included; null: the backend's own."""
-    min_spread: float = 0.02
-    """Groups whose scores differ less (sample std, score units) earn nothing from the judge."""
+    min_spread: float | None = None
+    """Groups whose scores differ less (sample std, score units) earn nothing from the judge; null: the reward's own."""
     max_unscored: float = 0.2
     """Share of unscored rows that stops the run."""
 
@@ -63,28 +66,61 @@ class GrpoArm:
     name: str
     """As tables and plots call it; a judge that is no verifier must show in it."""
     judge: str = "none"
-    """Who scores: none, stand-in or oracle (both for the additions alone), openai:MODEL or local:FOLDER."""
+    """Who scores: none, stand-in, simulated or oracle (these for the additions alone), openai:MODEL or local:FOLDER."""
     weight: float = 0.0
     """Beta of r_i = r_correct + r_format + beta * r_reasoning; 0 in the sparse arm."""
+    mode: Literal["pointwise", "tournament"] = "pointwise"
+    """Whether answers are scored one by one or against each other."""
+    credit: Credit = "none"
+    """The form of step credit (see `rl_reward.step_credit`); the judge then reads every step."""
+    credit_weight: float = 0.0
+    """w of step credit, in units of the advantage's own."""
+    order_within: Literal["group", "correctness"] = "group"
+    """Whether the judge also orders answers of which one is right and the other wrong."""
     shuffled: bool = False
-    """Control: the scores of each group are handed to its members in random order."""
+    """Control: what was judged of each problem is handed to its answers in random order."""
+    noise: float = 0.0
+    """Standard deviation of the errors of a simulated judge."""
+    length_bias: float = 0.0
+    """What a simulated judge adds for 1,000 characters."""
+    slot_bias: float = 0.0
+    """What a simulated judge adds to the first of two answers."""
 
     def __post_init__(self) -> None:
-        """Check that judge, weight and name belong together."""
-        if self.judge not in ("none", "stand-in", "oracle") and not is_model(self.judge):
-            raise ConfigError(f"judge must be none, stand-in, oracle, {FORMS}, got {self.judge!r}")
-        check_number("weight", self.weight, least=0)
-        if (self.judge == "none") != (self.weight == 0.0):
-            raise ConfigError(f"weight must be above 0 with a judge and 0 without, got {self.weight} with {self.judge}")
+        """Check that judge, weights and name belong together."""
+        if self.judge not in JUDGES and not is_model(self.judge):
+            raise ConfigError(f"judge must be {', '.join(JUDGES)}, {FORMS}, got {self.judge!r}")
+        for name in ("weight", "credit_weight", "noise"):
+            check_number(name, getattr(self, name), least=0)
+        paid = self.weight + self.credit_weight
+        if (self.judge == "none") != (paid == 0.0):
+            raise ConfigError(f"weight must be above 0 with a judge and 0 without, got {paid} with {self.judge}")
+        if (self.credit == "none") != (self.credit_weight == 0.0):
+            raise ConfigError(f"credit and credit_weight go together, got {self.credit} and {self.credit_weight}")
+        if self.credit != "none" and (self.mode != "pointwise" or self.order_within != "group"):
+            raise ConfigError(f"step credit reads each answer by itself, got mode {self.mode}, {self.order_within}")
         if self.judge == "none" and self.shuffled:
             raise ConfigError("there is nothing to shuffle without a judge; name one")
-        if self.judge in ("stand-in", "oracle") and self.judge not in self.name:
+        if self.judge in JUDGES[1:] and self.judge not in self.name:
             raise ConfigError(f"an arm with judge {self.judge} must say {self.judge} in its name, got {self.name!r}")
+        if any(self.faults.values()) and self.judge != "simulated":
+            raise ConfigError(f"{', '.join(Faults)} belong to judge: simulated, got them with {self.judge}")
+
+    @property
+    def faults(self) -> dict[str, float]:
+        """What is wrong with a simulated judge."""
+        return {name: getattr(self, name) for name in Faults}
 
     @property
     def judge_name(self) -> str:
         """Who judges, for results and tables."""
-        name = {"stand-in": "stand-in verifier", "oracle": "oracle (partial credit)"}.get(self.judge, self.judge)
+        faults = ", ".join(f"{name}={value:g}" for name, value in self.faults.items() if value)
+        names = {
+            "stand-in": "stand-in verifier",
+            "oracle": "oracle (partial credit)",
+            "simulated": f"simulated({faults})",
+        }
+        name = names.get(self.judge, self.judge)
         return f"shuffled({name})" if self.shuffled else name
 
 
@@ -96,9 +132,10 @@ class GrpoConfig:
     y_label = "exact-answer accuracy"
 
     model: str = "additions"
-    """The policy: "additions" for the small one that ships with the package, or a path or name of any causal LM."""
+    """The policy: "additions" or "long-additions" for the small ones that ship, or a path or name of any causal LM."""
     dataset: str = "additions"
-    """"additions", a dataset of the Hugging Face hub, or a json, jsonl, csv or parquet file."""
+    """"additions" (two digits), "long-additions" (three and four), a dataset of the Hugging Face hub, or a json, jsonl,
+    csv or parquet file."""
     split: str = "train"
     """Training split of the dataset."""
     eval_split: str = ""
@@ -131,6 +168,8 @@ class GrpoConfig:
     """What TRL divides the sum of all rewards by; see VerifierReward on where the weight bites."""
     format_weight: float = 0.1
     """Reward of a well-formed completion; a correct one earns 1."""
+    steps: str = "paragraphs"
+    """Where a step ends, for step credit: paragraphs, numbered or sentences; the additions know theirs."""
     eval_every: int = 10
     """Optimizer steps between evaluations; step 0 and the last are always evaluated."""
     eval_problems: int = 400
@@ -166,46 +205,6 @@ class GrpoConfig:
         return self.group_size * self.prompts_per_step
 
 
-def judge_of(config: GrpoConfig, arm: GrpoArm, seed: int) -> AsyncVerifier:
-    """Return who scores the completions of `arm`; without a judge one that always says 0.5.
-
-    Raises:
-        ConfigError: The judge reads additions and the dataset is another.
-    """
-    if arm.judge in ("stand-in", "oracle") and config.dataset != "additions":
-        raise ConfigError(f"judge {arm.judge} reads additions only, got dataset {config.dataset!r}; name openai:MODEL")
-    asked = config.judge
-    verifier = Verifier(
-        _backend(arm.judge, asked.base_url),
-        criteria=asked.criteria if ":" in arm.judge else None,
-        scale=ScoreScale.letters(asked.levels),
-        repeats=asked.repeats,
-        analysis=asked.analysis,
-        max_concurrency=asked.max_concurrency,
-        deadline=asked.deadline,
-        seed=seed,
-    )
-    return ShuffledInGroups(verifier, config.group_size, seed) if arm.shuffled else verifier
-
-
-class ShuffledInGroups:
-    """Control: hands the scores of each group to its members in random order; spread stays, meaning goes."""
-
-    def __init__(self, verifier: AsyncVerifier, group_size: int, seed: int) -> None:
-        """Shuffle the scores of `verifier` inside groups of `group_size` neighbours."""
-        self.verifier, self.group_size = verifier, group_size
-        self._random = np.random.default_rng(seed)
-
-    async def ascore_many(
-        self, pairs: Sequence[tuple[str, Candidate]], /, *, criteria: Criteria | None = None
-    ) -> list[Score]:
-        """Return the scores of the pairs, each group's permuted; cost stays with the score it was paid for."""
-        scores = await self.verifier.ascore_many(pairs, criteria=criteria)
-        starts = range(0, len(scores), self.group_size)
-        groups = [scores[start : start + self.group_size] for start in starts]
-        return [group[i] for group in groups for i in self._random.permutation(len(group))]
-
-
 def run(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable[[int, int], None]) -> RunResult:
     """Train one policy and return its learning curve.
 
@@ -222,24 +221,3 @@ def run(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable[[
     """
     # By name, because that module imports this one and loads all that is heavy.
     return import_module("rl_reward.experiments.grpo_training").train(config, arm, seed, out, tick)
-
-
-def _backend(judge: str, base_url: str | None) -> Backend:
-    if is_model(judge):
-        return model_backend(judge, base_url=base_url)
-    if judge == "stand-in":
-        # Imported here because it loads torch, which the other arms' settings do without.
-        from rl_reward.experiments.additions.standin import StandIn
-
-        return StandIn()
-    return Simulated(_partial_credit if judge == "oracle" else _indifferent)
-
-
-def _partial_credit(request: Request) -> float:
-    """Return the oracle's quality: the fraction of the three numbers that are right."""
-    return partial_credit(request.task, request.text)
-
-
-def _indifferent(request: Request) -> float:
-    """Return the one quality of all: the sparse arm runs the code of the others, its weight is 0."""
-    return 0.5

@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from rl_reward.adapters.trl import Text, VerifierReward, text_of
+from rl_reward.adapters.trl.rows import Correct
+from rl_reward.adapters.trl.step_credit import StepCreditConfig, StepCreditGRPOTrainer
+from rl_reward.adapters.trl.step_reward import ProgressReward
+from rl_reward.backends.spec import is_model
 from rl_reward.errors import ConfigError, MissingExtraError
+from rl_reward.experiments.additions.task import DIGITS
 from rl_reward.experiments.generation import completions
-from rl_reward.experiments.grpo import GrpoArm, GrpoConfig, judge_of
+from rl_reward.experiments.grpo import GrpoArm, GrpoConfig
+from rl_reward.experiments.grpo_judges import judge_of
 from rl_reward.experiments.math_data import MathData, load_additions, load_dataset
 from rl_reward.experiments.results import RunResult
+from rl_reward.steps import separated_by
 
 try:
     import datasets
@@ -39,7 +46,7 @@ def train(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable
     trainer.train()  # pyright: ignore[reportUnknownMemberType]
     trainer.save_model(str(out))
     log = [row for row in trainer.state.log_history if "judge/calls" in row]
-    judged = arm.judge != "none"
+    is_judged = arm.judge != "none"
     return RunResult(
         arm=arm.name,
         seed=seed,
@@ -47,8 +54,8 @@ def train(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable
         success=examiner.accuracy,
         episodes=config.eval_problems,
         judge=arm.judge_name,
-        judge_calls=round(sum(row["judge/calls"] for row in log)) if judged else 0,
-        judge_seconds=sum(row["judge/seconds"] for row in log) if judged else 0.0,
+        judge_calls=round(sum(row["judge/calls"] for row in log)) if is_judged else 0,
+        judge_seconds=sum(row["judge/seconds"] for row in log) if is_judged else 0.0,
         wall_seconds=time.perf_counter() - began,
         extra={
             "completions": [step * config.completions_per_step for step in examiner.steps],
@@ -56,15 +63,15 @@ def train(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable
             "well_formed": [row["rewards/well_formed/mean"] for row in log],
             "groups_without_signal": [row["frac_reward_zero_std"] for row in log],
             "eval_seconds": examiner.seconds,
-            **({"unscored_rate": sum(row["judge/unscored_rate"] for row in log) / len(log)} if judged else {}),
+            **({"unscored_rate": sum(row["judge/unscored_rate"] for row in log) / len(log)} if is_judged else {}),
         },
     )
 
 
 def load_data(config: GrpoConfig) -> MathData:
     """Return the problems of `config.dataset`."""
-    if config.dataset == "additions":
-        return load_additions(config.eval_problems)
+    if config.dataset in DIGITS:
+        return load_additions(config.dataset, config.eval_problems)
     return load_dataset(
         config.dataset,
         split=config.split,
@@ -85,26 +92,46 @@ def build_trainer(config: GrpoConfig, arm: GrpoArm, data: MathData, seed: int, o
     def well_formed(completions: Sequence[Text], **columns: Any) -> list[float | None]:
         return [float(data.well_formed(text_of(c))) for c in completions]
 
-    judged = VerifierReward(
-        judge_of(config, arm, seed),
-        weight=arm.weight,
-        group_size=config.group_size,
-        min_spread=config.judge.min_spread,
-        max_unscored=config.judge.max_unscored,
-        name="judge",
-    )
     model, tokenizer = policy_of(config)
     table: Any = datasets.Dataset
-    rewards: list[Any] = [correct, well_formed, judged]  # TRL's types know no coroutine functions
-    trainer = GRPOTrainer(
+    rewards: list[Any] = [correct, well_formed, judged(config, arm, seed, correct)]
+    trainer_class, options = credited(arm)
+    trainer = trainer_class(
         model=model,
         processing_class=tokenizer,
         reward_funcs=rewards,
         args=arguments(config, seed, out),
         train_dataset=table.from_list([dict(row) for row in data.train]),
+        **options,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def judged(config: GrpoConfig, arm: GrpoArm, seed: int, correct: Correct) -> VerifierReward | ProgressReward:
+    """Return the judge's part of the reward; `correct` says how right each answer is."""
+    asked: dict[str, Any] = {
+        "weight": arm.weight,
+        "group_size": config.group_size,
+        "reference": "answer" if config.judge.reference and is_model(arm.judge) else None,
+        "max_unscored": config.judge.max_unscored,
+        "name": "judge",
+    }
+    if config.judge.min_spread is not None:
+        asked["min_spread"] = config.judge.min_spread
+    judge = judge_of(config, arm, seed)
+    if arm.credit != "none":
+        steps: Any = separated_by(";", "#") if config.dataset in DIGITS else config.steps
+        return ProgressReward(judge, steps=steps, **asked)
+    compared = {"mode": arm.mode, "pivots": config.judge.pivots, "order_within": arm.order_within}
+    return VerifierReward(judge, correct=correct, **compared, **asked)
+
+
+def credited(arm: GrpoArm) -> tuple[type[GRPOTrainer], dict[str, Any]]:
+    """Return the trainer of an arm, and what it takes beside the arguments of GRPOTrainer."""
+    if arm.credit == "none":
+        return GRPOTrainer, {}
+    return StepCreditGRPOTrainer, {"step_credit": StepCreditConfig(arm.credit_weight, arm.credit)}
 
 
 def arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
@@ -145,10 +172,10 @@ def arguments(config: GrpoConfig, seed: int, out: Path) -> GRPOConfig:
 
 def policy_of(config: GrpoConfig) -> tuple[Any, Any]:
     """Return the model and its tokenizer; a name is left to TRL to load, which knows `model_init_kwargs`."""
-    if config.model == "additions":
-        from rl_reward.experiments.additions.policy import load_policy
+    if config.model in DIGITS:
+        from rl_reward.experiments.additions.policy import POLICIES, load_policy
 
-        return load_policy()
+        return load_policy(POLICIES[config.model])
     tokenizer_class: Any = AutoTokenizer
     try:
         return config.model, tokenizer_class.from_pretrained(config.model, padding_side="left")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,16 @@ class MathData:
     """Whether a completion has the form that is asked for."""
 
 
-def load_additions(eval_problems: int) -> MathData:
-    """Return the GRPO split of the additions, and `eval_problems` of its evaluation split."""
-    held_out = additions.problems("evaluation")
+def load_additions(dataset: str, eval_problems: int) -> MathData:
+    """Return the GRPO split of "additions" or "long-additions", and `eval_problems` of its evaluation split."""
+    held_out = additions.problems("evaluation", dataset)
     if eval_problems > len(held_out):
-        raise ConfigError(f"eval_problems must be at most {len(held_out)} for the additions, got {eval_problems}")
+        raise ConfigError(f"eval_problems must be at most {len(held_out)} for {dataset}, got {eval_problems}")
     train, held_out = (
         [{"prompt": problem.prompt, "answer": problem.answer} for problem in split]
-        for split in (additions.problems("grpo"), held_out[:eval_problems])
+        for split in (additions.problems("grpo", dataset), held_out[:eval_problems])
     )
-    return MathData(train, held_out, additions.correct, additions.well_formed)
+    return MathData(train, held_out, additions.correct, partial(additions.well_formed, dataset=dataset))
 
 
 def load_dataset(

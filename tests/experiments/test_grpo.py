@@ -10,9 +10,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from rl_reward import Score
+from rl_reward.adapters.trl.step_reward import NOTHING_YET
 from rl_reward.errors import ConfigError
 from rl_reward.experiments import config as configs
-from rl_reward.experiments.grpo import GrpoArm, GrpoConfig, JudgeConfig, ShuffledInGroups, judge_of, run
+from rl_reward.experiments.grpo import GrpoArm, GrpoConfig, JudgeConfig, run
+from rl_reward.experiments.grpo_judges import ShuffledInGroups, judge_of
 from rl_reward.experiments.math_data import boxed, boxed_correct, load_dataset
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +38,10 @@ def no_tick(done, total):
         ({"judge": "oracle", "weight": -1.0}, "weight"),
         ({"judge": "none", "shuffled": True}, "shuffle"),
         ({"judge": "stand-in", "weight": 0.5}, "stand-in"),
+        ({"judge": "oracle", "weight": 0.5, "noise": 0.1}, "simulated"),
+        ({"judge": "oracle", "credit": "difference"}, "weight"),
+        ({"judge": "oracle", "weight": 0.5, "credit": "difference"}, "credit_weight"),
+        ({"judge": "oracle", "credit": "to_go", "credit_weight": 0.5, "mode": "tournament"}, "by itself"),
     ],
 )
 def test_an_arm_whose_parts_do_not_belong_together_is_refused(fields, says):
@@ -73,8 +79,9 @@ class Numbered:
 
 def test_the_shuffled_control_keeps_scores_in_their_group_and_loses_their_owner():
     def shuffled(seed):
-        judge = ShuffledInGroups(Numbered(), group_size=4, seed=seed)
-        calls = [asyncio.run(judge.ascore_many([("task", "answer")] * 8)) for _ in range(3)]
+        judge = ShuffledInGroups(Numbered(), seed)
+        asked = [("one", "answer")] * 4 + [("another", "answer")] * 4
+        calls = [asyncio.run(judge.ascore_many(asked)) for _ in range(3)]
         return np.array([[score.value for score in call] for call in calls])
 
     assert sorted(shuffled(0)[0][:4]) == [0, 1, 2, 3]
@@ -83,6 +90,27 @@ def test_the_shuffled_control_keeps_scores_in_their_group_and_loses_their_owner(
     assert (shuffled(0) != shuffled(1)).any()
     assert (shuffled(0)[0] != shuffled(0)[1]).any()
     assert (shuffled(0) != np.arange(8)).any()
+
+
+def test_what_the_oracle_says_of_steps_and_pairs():
+    judge = judge_of(SHORT, ORACLE, 0)
+    curve = judge.track("74+47=", ["11;", "12#", "120"])
+    assert curve.values == pytest.approx([1 / 3, 2 / 3, 2 / 3], abs=1e-6)
+    assert judge.track("74+47=", [NOTHING_YET]).values == pytest.approx([0.0], abs=1e-6)
+    pair = judge.compare("74+47=", "11;12#121", "11;11#120")
+    assert (pair.first, pair.second) == pytest.approx((1, 1 / 3), abs=1e-6)
+
+
+def test_the_shuffled_control_covers_steps_and_tournaments():
+    judge = judge_of(SHORT, replace(ORACLE, name="shuffled(oracle)", shuffled=True), 0)
+    workings = ["11;12#121", "11;12#120", "11;11#120", "1;1#1"]
+    (ranking,) = asyncio.run(judge.arank_many([("74+47=", workings)]))
+    (true,) = asyncio.run(judge.verifier.arank_many([("74+47=", workings)]))
+    assert sorted(ranking.scores) == pytest.approx(sorted(true.scores)) and list(ranking.scores) != list(true.scores)
+    episodes = [("74+47=", ["11;", "12#", "121"]), ("74+47=", [NOTHING_YET]), ("74+47=", ["1;", "2#", "1"])]
+    curves = [asyncio.run(judge.atrack_many(episodes)) for _ in range(8)]
+    assert {round(float(three[0].values[-1]), 3) for three in curves} == {0.0, 1.0}
+    assert {round(float(three[1].values[-1]), 3) for three in curves} == {0.0}, "other lengths are another group"
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +173,28 @@ def test_weight_zero_is_no_influence(trained, monkeypatch):
 
     monkeypatch.setattr(grpo_training, "judge_of", lambda config, arm, seed: judge_of(config, ORACLE, seed))
     assert same(trained(SPARSE, 0)[1], trained(SPARSE, 0, copy="with the oracle's scores")[1])
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        GrpoArm("oracle, tournament", "oracle", 0.5, mode="tournament"),
+        GrpoArm("oracle, step credit", "oracle", credit="difference", credit_weight=0.5),
+        GrpoArm("stand-in verifier, step credit", "stand-in", credit="to_go", credit_weight=0.5),
+        GrpoArm("simulated(noise=0.2)", "simulated", 0.5, noise=0.2, order_within="correctness"),
+    ],
+    ids=lambda arm: arm.name,
+)
+def test_every_way_to_judge_trains_from_the_same_start(arm, trained):
+    result, weights = trained(arm, 0)
+    assert result.success[0] == trained(SPARSE, 0)[0].success[0]
+    assert result.judge_calls > 0 and not same(weights, trained(SPARSE, 0)[1])
+
+
+def test_the_long_additions_train_through_the_same_code(tmp_path):
+    config = replace(SHORT, model="long-additions", dataset="long-additions", max_completion_length=20, max_steps=1)
+    result = run(config, STAND_IN, 0, tmp_path / "out", no_tick)
+    assert result.steps == [0, 1] and result.judge_calls > 0
 
 
 def test_it_leaves_the_terminal_to_its_caller(tmp_path, capfd):
@@ -218,11 +268,11 @@ def test_boxes_are_compared_as_text_blanks_aside():
 
 
 def test_any_model_and_any_dataset_train_through_the_same_config(math_file, tmp_path):
-    from rl_reward.experiments.additions.policy import POLICY
+    from rl_reward.experiments.additions.policy import POLICIES
 
     config = replace(
         SHORT,
-        model=str(POLICY),
+        model=str(POLICIES["additions"]),
         dataset=str(math_file),
         prompt_column="problem",
         answer_column="solution",

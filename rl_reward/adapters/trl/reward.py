@@ -43,7 +43,8 @@ class VerifierReward:
 
     - "group" (TRL's default): by its std inside the group. Beta is the share of the verifier beside the other rewards
       of that group. In a group where only the verifier differs, all right or all wrong, it cancels: beta .01 and beta
-      10 train alike (beta times the spread well above the 1e-4 that TRL adds to the std). There `min_spread` and `min_spread_se` are the only brakes.
+      10 train alike, as long as beta times the spread is well above the 1e-4 that TRL adds to the std. There
+      `min_spread` and `min_spread_se` are the only brakes.
     - "batch": by one std for the whole batch. Beta also says how much groups where only the verifier differs count
       against groups where correctness differs. It cancels if no other reward differs anywhere in the batch.
     - "none": not at all. Beta is the size of the verifier's advantage, everywhere.

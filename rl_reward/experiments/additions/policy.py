@@ -1,4 +1,4 @@
-"""The small LLaMA-style policy of the additions: characters in, a working out."""
+"""The small LLaMA-style policies of the additions: characters in, a working out."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ try:
 except ImportError as error:
     raise MissingExtraError("transformers", "trl") from error
 
-POLICY = Path(__file__).parent / "policy"
-"""The folder of the pretrained policy, as `from_pretrained` reads it."""
+POLICIES = {"additions": Path(__file__).parent / "policy", "long-additions": Path(__file__).parent / "long_policy"}
+"""The folder of the pretrained policy of each dataset, as `from_pretrained` reads it."""
 
-MAX_NEW_TOKENS = 12
-"""A working has at most 9 characters and an end."""
+MAX_NEW_TOKENS = {"additions": 12, "long-additions": 20}
+"""Workings have at most 9 or 17 characters, and an end."""
 
 
 def character_tokenizer(letters: str = "") -> PreTrainedTokenizerFast:
@@ -51,7 +51,7 @@ def fresh_model(tokenizer: Any) -> LlamaForCausalLM:
     )
 
 
-def load_policy(folder: Path = POLICY) -> tuple[Any, Any]:
+def load_policy(folder: Path = POLICIES["additions"]) -> tuple[Any, Any]:
     """Return the model in `folder`, in float32, and its tokenizer."""
     # Untyped: what transformers declares for these does not hold for every version.
     model_class: Any = LlamaForCausalLM

@@ -1,9 +1,10 @@
-"""The math task of the small experiments: two-digit additions with workings, generated, and split by operands."""
+"""The math task of the small experiments: additions with workings, generated, and split by operands."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -19,8 +20,15 @@ ALPHABET = "0123456789+=;#"
 
 # Cumulative shares of the splits, in per cent, in the order of `Split`.
 _SHARE_ENDS = (40, 60, 90, 100)
-_PROMPT = re.compile(r"([1-9]\d)\+([1-9]\d)=")
-_WORKING = re.compile(r"(\d{1,2});(\d{1,2})#(\d{1,3})")
+_PROMPT = re.compile(r"([1-9]\d+)\+([1-9]\d+)=")
+_WORKING = re.compile(r"(\d{1,2}(?:;\d{1,2})+)#(\d+)")
+_SO_FAR = re.compile(r"(?:\d{1,2};)+(?:\d{1,2}#\d*)?")
+
+DIGITS = {"additions": (2,), "long-additions": (3, 4)}
+"""The digits of both operands, by dataset; in the long ones whole groups of answers fail at first."""
+
+# All pairs of two digits are split; of longer ones this many are drawn for each length.
+_DRAWN = 8_000
 
 _PUPIL = np.random.default_rng(0)
 _RATES = _PUPIL.uniform(0.05, 0.85, size=(10, 10))
@@ -29,7 +37,7 @@ _SLIPS = _PUPIL.choice((-2, -1, 1, 2), size=(10, 10))
 
 @dataclass(frozen=True)
 class Addition:
-    """The problem a + b, both in [10, 99]."""
+    """The problem a + b, both of the same number of digits, at least two."""
 
     a: int
     """First operand."""
@@ -40,7 +48,7 @@ class Addition:
     def parse(cls, prompt: str) -> Addition:
         """Return the addition that `prompt` asks for, e.g. "74+47="."""
         match = _PROMPT.fullmatch(prompt)
-        if match is None:
+        if match is None or len(match[1]) != len(match[2]):
             raise ConfigError(f'an addition reads like "74+47=", got {prompt!r}')
         return cls(int(match[1]), int(match[2]))
 
@@ -55,15 +63,19 @@ class Addition:
         return str(self.a + self.b)
 
     @property
-    def numbers(self) -> tuple[int, int, int]:
-        """What a right working holds: the sum of the ones, that of the tens with the carry, the answer."""
-        ones = self.a % 10 + self.b % 10
-        return ones, self.a // 10 + self.b // 10 + ones // 10, self.a + self.b
+    def columns(self) -> tuple[tuple[int, int], ...]:
+        """The pairs of digits that are added, the ones first, e.g. (4, 7), (7, 4)."""
+        return tuple((int(x), int(y)) for x, y in zip(str(self.a)[::-1], str(self.b)[::-1], strict=True))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What a right working holds: the sum of each column with its carry, the ones first, and the answer."""
+        return _worked([x + y for x, y in self.columns])
 
     @property
     def working(self) -> str:
         """The right working, e.g. "11;12#121"."""
-        return "{};{}#{}".format(*self.numbers)
+        return _written(self.numbers)
 
     @cached_property
     def split(self) -> Split:
@@ -74,28 +86,41 @@ class Addition:
         return get_args(Split)[sum(share >= end for end in _SHARE_ENDS)]
 
 
-def problems(split: Split) -> tuple[Addition, ...]:
-    """Return the additions of one split, in a shuffled order that never changes.
+def problems(split: Split, dataset: str = "additions") -> tuple[Addition, ...]:
+    """Return the additions of one split of a dataset of `DIGITS`, in a shuffled order that never changes.
 
     The splits share no pair of operands: the policy is pretrained on one, the stand-in verifier is trained on the
     second, GRPO trains on the third, and the fourth is for evaluation alone.
     """
     if split not in get_args(Split):
         raise ConfigError(f"split must be one of {', '.join(get_args(Split))}, got {split!r}")
-    members = [p for p in (Addition(a, b) for a in range(10, 100) for b in range(10, 100)) if p.split == split]
+    members = [problem for digits in DIGITS[dataset] for problem in _drawn(digits) if problem.split == split]
     order: list[int] = np.random.default_rng(0).permutation(len(members)).tolist()
     return tuple(members[i] for i in order)
 
 
-def read_working(working: str) -> tuple[int, int, int] | None:
-    """Return the three numbers of `working`, None where it is not of the form "11;12#121"."""
+def _drawn(digits: int) -> list[Addition]:
+    least, most = 10 ** (digits - 1), 10**digits
+    if digits == 2:
+        return [Addition(a, b) for a in range(least, most) for b in range(least, most)]
+    pairs: list[list[int]] = np.random.default_rng(digits).integers(least, most, size=(_DRAWN, 2)).tolist()
+    return list(dict.fromkeys(Addition(a, b) for a, b in pairs))
+
+
+def read_working(working: str) -> tuple[int, ...] | None:
+    """Return the numbers of `working`, the answer last; None where it is not of the form "11;12#121"."""
     match = _WORKING.fullmatch(working)
-    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
+    if match is None:
+        return None
+    columns = match[1].split(";")
+    # A sum has one digit more than its operands at most.
+    return (*map(int, columns), int(match[2])) if len(match[2]) <= len(columns) + 1 else None
 
 
-def well_formed(working: str) -> bool:
-    """Return whether `working` is of the form "11;12#121", right or wrong."""
-    return read_working(working) is not None
+def well_formed(working: str, dataset: str = "additions") -> bool:
+    """Return whether `working` is of the form "11;12#121", right or wrong, for as many digits as `dataset` has."""
+    numbers = read_working(working)
+    return numbers is not None and len(numbers) - 1 in DIGITS[dataset]
 
 
 def correct(working: str, answer: str) -> bool:
@@ -104,11 +129,24 @@ def correct(working: str, answer: str) -> bool:
 
 
 def partial_credit(prompt: str, working: str) -> float:
-    """Return the fraction of the three numbers of `working` that are right, 0 where it is malformed."""
-    written = read_working(working)
-    if written is None:
+    """Return the fraction of the numbers of `working` that are right, 0 where it is malformed."""
+    written, right = read_working(working), Addition.parse(prompt).numbers
+    if written is None or len(written) != len(right):
         return 0.0
-    return sum(w == r for w, r in zip(written, Addition.parse(prompt).numbers, strict=True)) / 3
+    return sum(w == r for w, r in zip(written, right, strict=True)) / len(right)
+
+
+def credit_so_far(prompt: str, so_far: str) -> float:
+    """Return how many of the numbers of a right working stand in its beginning `so_far`, as a fraction of all."""
+    written, right = numbers_so_far(so_far), Addition.parse(prompt).numbers
+    if written is None or len(written) > len(right):
+        return 0.0
+    return sum(w == r for w, r in zip(written, right, strict=False)) / len(right)
+
+
+def numbers_so_far(so_far: str) -> tuple[int, ...] | None:
+    """Return the numbers at the beginning of a working, "11;12#" say; None where `so_far` is no beginning of one."""
+    return tuple(map(int, re.findall(r"\d+", so_far))) if _SO_FAR.fullmatch(so_far) else None
 
 
 def noisy_working(problem: Addition, rng: np.random.Generator) -> str:
@@ -122,6 +160,18 @@ def noisy_working(problem: Addition, rng: np.random.Generator) -> str:
         low, high = sorted((x, y))
         return x + y if rng.random() < _RATES[low, high] else max(0, x + y + int(_SLIPS[low, high]))
 
-    ones = remembered(problem.a % 10, problem.b % 10)
-    tens = remembered(problem.a // 10, problem.b // 10) + ones // 10
-    return f"{ones};{tens}#{10 * tens + ones % 10}"
+    return _written(_worked([remembered(x, y) for x, y in problem.columns]))
+
+
+def _worked(sums: Sequence[int]) -> tuple[int, ...]:
+    """Return the sum of each column with its carry, and the answer, from the bare sums, the ones first."""
+    numbers = list[int]()
+    for bare in sums:
+        numbers.append(bare + (numbers[-1] // 10 if numbers else 0))
+    below = sum(10**place * (number % 10) for place, number in enumerate(numbers[:-1]))
+    return (*numbers, 10 ** (len(numbers) - 1) * numbers[-1] + below)
+
+
+def _written(numbers: Sequence[int]) -> str:
+    """Return the working that holds `numbers`."""
+    return ";".join(map(str, numbers[:-1])) + f"#{numbers[-1]}"
