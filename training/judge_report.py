@@ -35,6 +35,8 @@ SEED = 7_000_000
 # Metres: where the bottle stands in the beginning, and what counts as near, lifted, lost and above.
 STARTS, STANDS = np.array([-0.12, -0.24]), 0.072
 NEAR, LIFTED, LOST, ABOVE = 0.08, 0.02, 0.06, 0.08
+# Changes of the true progress in one decision that count as none, and as a step ahead.
+STILL, AHEAD = 0.01, 0.05
 PHASES = (
     *("far from the bottle", "at the bottle", "carried", "above the basket", "in the basket"),
     "dropped or pushed away",
@@ -92,7 +94,8 @@ def main(arguments: list[str] | None = None) -> None:
         )
         lines += [f"Successes against {against} episodes:", "", "```", report.table(), "```", ""]
         records[against] = asdict(report)
-    lines += ["Mean score (standard deviation) by what is going on:", "", *by_phase(episodes, curves)]
+    lines += ["Mean score (standard deviation) by what is going on:", "", *by_phase(episodes, curves), ""]
+    lines += ["Changes from one decision to the next, which is what potential shaping pays:", "", *by_change(curves)]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.md").write_text("\n".join(lines))
     (options.out / "report.json").write_text(json.dumps(records, indent=1) + "\n")
@@ -114,6 +117,21 @@ def by_phase(episodes: Sequence[Episode], curves: dict[str, list[Any]]) -> list[
         cells = [f"{np.nanmean(one):.2f} ({np.nanstd(one):.2f})" if chosen.any() else "-" for one in scores]
         rows.append(f"| {name} | {chosen.sum()} | {' | '.join(cells)} |")
     return rows
+
+
+def by_change(curves: dict[str, list[Any]]) -> list[str]:
+    """Return a table of how the changes of each judge go with those of the oracle, over all episodes."""
+    changes = {name: np.concatenate([np.diff(curve) for curve in episodes]) for name, episodes in curves.items()}
+    truth = changes["oracle"]
+    still, ahead = np.abs(truth) < STILL, truth > AHEAD
+    rows = [
+        f"| judge | correlation | deviation where the truth moves less than {STILL} | falls where it gains {AHEAD} |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for name, change in changes.items():
+        correlation = np.corrcoef(change, truth)[0, 1]
+        rows.append(f"| {name} | {correlation:.2f} | {change[still].std():.2f} | {np.mean(change[ahead] < 0):.2f} |")
+    return [*rows, "", f"{truth.size} changes, {still.sum()} of them still, {ahead.sum()} ahead"]
 
 
 def phase(truth: Any) -> str:
