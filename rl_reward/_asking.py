@@ -61,6 +61,10 @@ async def _ask_one(backend: Backend, request: Request, limits: Limits) -> Answer
         try:
             async with asyncio.timeout(limits.deadline):
                 reply = await backend.reply(request)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            return Unread("error", f"{backend.name} was closed before it answered")
         except TimeoutError as error:
             return Unread("timeout", str(error) or f"no reply within the deadline of {limits.deadline} s")
         except Unscorable as failure:

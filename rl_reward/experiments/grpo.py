@@ -78,7 +78,7 @@ class GrpoArm:
     order_within: Literal["group", "correctness"] = "group"
     """Whether the judge also orders answers of which one is right and the other wrong."""
     shuffled: bool = False
-    """Control: what was judged of each problem is handed to its answers in random order."""
+    """Control: what was judged of each distinct problem is handed to its answers in random order."""
     noise: float = 0.0
     """Standard deviation of the errors of a simulated judge."""
     length_bias: float = 0.0

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rl_reward.adapters.trl.step_reward import NOTHING_YET
 from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.simulated import Simulated
 from rl_reward.backends.spec import is_model, model_backend
@@ -98,9 +99,9 @@ class ShuffledInGroups:
         return self._permuted(scores, [task for task, _ in pairs])
 
     async def atrack_many(self, episodes: Sequence[tuple[str, Sequence[str]]], /) -> list[ProgressCurve]:
-        """Return the curves, those of each task and number of steps permuted."""
+        """Return the curves, those of each task and number of steps permuted; what a prompt alone scores stays."""
         curves = await self.verifier.atrack_many(episodes)
-        return self._permuted(curves, [(task, len(steps)) for task, steps in episodes])
+        return self._permuted(curves, [(task, len(steps), tuple(steps) == (NOTHING_YET,)) for task, steps in episodes])
 
     async def arank_many(self, groups: Sequence[tuple[str, Sequence[Candidate]]], /, **options: Any) -> list[Ranking]:
         """Return the rankings, the scores of each group permuted."""

@@ -99,7 +99,7 @@ def clipped_rows(completion_ids: Sequence[Sequence[int]] | None, trainer: Traine
     if completion_ids is None or trainer is None:
         return None
     limit, ends = trainer.max_completion_length, trainer.eos_token_ids
-    return [len(ids) >= limit and ids[-1] not in ends for ids in completion_ids]
+    return [limit is not None and len(ids) >= limit and ids[-1] not in ends for ids in completion_ids]
 
 
 def _folded(text: str) -> str:

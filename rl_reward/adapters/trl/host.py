@@ -14,7 +14,7 @@ class Trainer(Protocol):
     model: Any
     num_generations: int
     num_generations_eval: int
-    max_completion_length: int
+    max_completion_length: int | None
     eos_token_ids: Sequence[int]
     reward_func_names: Sequence[str]
     accelerator: Any

@@ -211,9 +211,15 @@ async def _by_criteria(
     for number, one in enumerate(asked):
         numbers_by_criteria.setdefault(repr(criteria_of(one)), []).append(number)
     calls = list(numbers_by_criteria.values())
-    answers = await asyncio.gather(
-        *(ask([asked[number] for number in numbers], criteria_of(asked[numbers[0]])) for numbers in calls)
-    )
+    tasks = [
+        asyncio.ensure_future(ask([asked[number] for number in numbers], criteria_of(asked[numbers[0]])))
+        for numbers in calls
+    ]
+    try:
+        answers = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:  # one that raised must not leave the others asking
+            task.cancel()
     by_number: dict[int, Result] = {}
     for numbers, given in zip(calls, answers, strict=True):
         if len(given) != len(numbers):
@@ -227,7 +233,7 @@ def _verdict(score: Score) -> Verdict:
     coverages = [read.coverage for reads in score.distributions.values() for read in reads]
     verdict = Verdict(
         value=score.value,
-        std_error=score.std_error,
+        std_error=score.std_error if math.isfinite(score.std_error or 0.0) else None,
         coverage=float(np.mean(coverages)) if coverages else None,
         status=score.status,
         reason=score.reason,

@@ -151,9 +151,11 @@ async def _judged(
         return []
     task = asyncio.ensure_future(judge(groups))
     # Not wait_for: that would wait on for a judge that does not let itself be cancelled.
-    done, _ = await asyncio.wait({task}, timeout=timeout_s)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+    finally:
+        task.cancel()  # whoever stops waiting stops the judge; one that is done does not mind
     if not done:
-        task.cancel()
         raise BackendError(f"the judge has not finished {sum(map(len, groups))} rows within {timeout_s:g} s")
     verdicts = [list(group) for group in task.result()]
     given, asked = [len(group) for group in verdicts], [len(group) for group in groups]

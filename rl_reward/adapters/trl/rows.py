@@ -128,6 +128,8 @@ def _pool(cell: Any, column: str | None) -> tuple[str, ...]:
     texts: Sequence[Any] = (cell,) if isinstance(cell, str) else () if cell is None else cell
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"references column {column!r} must hold a text or a list of texts, got {cell!r:.80}")
+    if not all(text.strip() for text in texts):
+        raise ConfigError(f"references column {column!r} holds an empty answer; nothing can be compared with it")
     return tuple(texts)
 
 
@@ -139,4 +141,5 @@ def _class(cell: Any) -> float | None:
         known = float(cell)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the correctness of an answer must be a number, a bool or None, got {cell!r:.80}") from error
-    return known if math.isfinite(known) else None
+    # Classes that differ by rounding, such as .1 + .2 and .3, are one.
+    return round(known, 9) if math.isfinite(known) else None

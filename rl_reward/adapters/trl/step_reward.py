@@ -178,6 +178,11 @@ class ProgressReward:
         trainer = trainer_behind(log_metric)
         check(trainer is not None, f"{self.__name__} needs the tokenizer of its trainer; use StepCreditGRPOTrainer")
         assert trainer is not None
+        check(
+            self.weight != 0 or hasattr(trainer, "progress_reward"),
+            f"{self.__name__} has weight 0 and its trainer gives no step credit, so nothing would be trained; "
+            "use StepCreditGRPOTrainer or a weight above 0",
+        )
         steps_B: list[tuple[WrittenStep, ...]] = []
 
         def rows() -> list[Work]:

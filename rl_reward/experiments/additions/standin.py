@@ -92,9 +92,15 @@ class StandIn:
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         began = time.perf_counter()
-        logprobs_N4 = grade_logprobs(self.model, self.tokenizer, [shown for shown, _ in waiting])
+        try:
+            logprobs_N6 = grade_logprobs(self.model, self.tokenizer, [shown for shown, _ in waiting])
+        except Exception as error:  # whoever waits must hear of it
+            for _, answer in waiting:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
         seconds = (time.perf_counter() - began) / len(waiting)
-        for (_, answer), row in zip(waiting, logprobs_N4, strict=True):
+        for (_, answer), row in zip(waiting, logprobs_N6, strict=True):
             if not answer.done():  # a deadline may have cancelled it
                 answer.set_result((row, seconds))
 
