@@ -38,6 +38,9 @@ class ProgressRow:
     """Mean final score of failures, in [0, 1]."""
     agreement: float | None
     """Spearman correlation with the reference judge over all steps that both scored, in [-1, 1]."""
+    change_agreement: float | None
+    """Pearson correlation of the changes from step to step with those of the reference, in [-1, 1]: what `difference`
+    and `potential` shaping pay. A judge may order whole episodes well and still be noise here."""
     flat: float
     """Share of episodes whose curve has no order: constant, or fewer than three scores."""
     unscored: float
@@ -61,11 +64,25 @@ class ProgressReport:
 
     def table(self) -> str:
         """Return a table for the terminal, a note on each column below it."""
-        heads = ("judge", "VOC", "VOC+", "VOC-", "AUROC", "FP", "final+", "final-", "agree", "flat", "unscored")
+        heads = (
+            "judge",
+            "VOC",
+            "VOC+",
+            "VOC-",
+            "AUROC",
+            "FP",
+            "final+",
+            "final-",
+            "agree",
+            "change",
+            "flat",
+            "unscored",
+        )
         cells = [heads, *(_cells(row) for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
-        with_whom = f"; agree: Spearman with {self.reference}" if self.reference else ""
+        told = f"; agree, change: correlation of scores, and of their changes, with {self.reference}"
+        with_whom = told if self.reference else ""
         note = f"+ {self.successes} successes, - {self.failures} failures; FP: failures ending at {self.threshold:g} or"
         return "\n".join([*lines, f"{note} above{with_whom}"])
 
@@ -129,9 +146,21 @@ def _row(
         final_success=_mean(final_N[won]),
         final_failure=_mean(final_N[~won]),
         agreement=None if other is None else spearman(np.concatenate(list(curves)), np.concatenate(list(other))),
+        change_agreement=None if other is None else _correlation(_changes(curves), _changes(other)),
         flat=float(np.isnan(voc_N).mean()),
         unscored=unscored_rate(np.concatenate(list(curves))),
     )
+
+
+def _changes(curves: Sequence[Array]) -> Array:
+    return np.concatenate([np.diff(curve) for curve in curves])
+
+
+def _correlation(x: Array, y: Array) -> float | None:
+    """Return Pearson's correlation over pairs that are both known, None where either does not vary."""
+    known = ~(np.isnan(x) | np.isnan(y))
+    x, y = x[known], y[known]
+    return float(np.corrcoef(x, y)[0, 1]) if x.size > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else None
 
 
 def _mean(values_N: Array) -> float | None:

@@ -24,6 +24,16 @@ def test_a_report_by_hand():
     assert rule.agreement == pytest.approx(1.0)
     assert judge.agreement is not None and 0 < judge.agreement < 1
     assert judge.unscored == 0.0
+    # Changes .4 .4 | .2 -.1 | -.1 -.1 | 0 0 beside .5 .5 | .2 -.1 | -.1 -.1 | 0 0.
+    assert judge.change_agreement == pytest.approx(0.39125 / (0.32875 * 0.46875) ** 0.5)
+    assert rule.change_agreement == pytest.approx(1.0)
+
+
+def test_a_judge_may_order_episodes_well_and_be_noise_from_step_to_step():
+    truth = np.repeat(np.linspace(0, 1, 6), 2)
+    jumpy = truth + np.tile([0.0, 0.15], 6)  # up where nothing happens, down where something does
+    judge, _ = progress_report({"jumpy": [jumpy], "truth": [truth]}, [True], reference="truth").rows
+    assert judge.voc > 0.9 and judge.agreement > 0.9 and judge.change_agreement < -0.9
 
 
 def test_unscored_steps_are_counted_and_enter_nothing():
@@ -31,14 +41,14 @@ def test_unscored_steps_are_counted_and_enter_nothing():
     assert row.voc == pytest.approx(1.0)
     assert row.unscored == 0.25
     assert (row.auroc, row.false_positives, row.final_failure) == (None, None, None)
-    assert row.agreement is None, "no reference was named"
+    assert (row.agreement, row.change_agreement) == (None, None), "no reference was named"
 
 
 def test_the_table_shows_what_is_missing_as_a_dash():
     report = progress_report({"judge": [[0.1, 0.2, 0.3]]}, [True])
     head, row, note = report.table().splitlines()
-    assert " ".join(head.split()) == "judge VOC VOC+ VOC- AUROC FP final+ final- agree flat unscored"
-    assert " ".join(row.split()) == "judge 1.00 1.00 - - - 0.30 - - 0.00 0.00"
+    assert " ".join(head.split()) == "judge VOC VOC+ VOC- AUROC FP final+ final- agree change flat unscored"
+    assert " ".join(row.split()) == "judge 1.00 1.00 - - - 0.30 - - - 0.00 0.00"
     assert note == "+ 1 successes, - 0 failures; FP: failures ending at 0.5 or above"
 
 
