@@ -213,19 +213,44 @@ def _located(step: Any, text: str, start: int) -> Span:
         raise ConfigError(f"a splitter's step is (first, one past the last) or a string, got {step!r:.80}") from None
 
 
+# A long text would be decoded from its beginning again and again. Every so many tokens the place is kept, and text is
+# decoded from there, after a few tokens of context: spaces and bytes hang together. No character has more tokens than
+# the longest.
+_STRIDE, _CONTEXT, _LONGEST = 64, 8, 8
+
+
 def _reach(ids: Sequence[int], decode: Decode, text: str) -> tuple[Callable[[int], int], Callable[[int], int]]:
     """Return how many characters of `text` the first t tokens have begun, and how many they have written whole.
 
     They differ where a character takes several tokens: what its first bytes decode to is not in the text.
     """
+    anchors = [(0, 0)]  # places where a character ends, with how many are written there
+
+    def reach_from(anchor: tuple[int, int], t: int) -> tuple[int, int]:
+        start, known = anchor
+        tail = _tail(ids, decode, start, t, text[:known])
+        written = known + _common(tail, text[known : known + len(tail)])
+        return min(written + (known + len(tail) > written), len(text)), written
 
     @cache
     def reach(t: int) -> tuple[int, int]:
-        prefix = decode(ids[:t])
-        written = _common(prefix, text)
-        return min(written + (len(prefix) > written), len(text)), written
+        while len(anchors) <= t // _STRIDE:
+            last = len(anchors) * _STRIDE
+            reached = ((place, *reach_from(anchors[-1], place)) for place in range(last, last - _LONGEST, -1))
+            anchors.append(next(((place, end) for place, begun, end in reached if begun == end), anchors[-1]))
+        return reach_from(anchors[t // _STRIDE], t)
 
     return lambda t: reach(t)[0], lambda t: reach(t)[1]
+
+
+def _tail(ids: Sequence[int], decode: Decode, start: int, end: int, known: str) -> str:
+    """Return what the tokens from `start` to `end` add to the text `known`, which the tokens before them wrote."""
+    for first in range(max(start - _CONTEXT, 0), start):
+        before, after = decode(ids[first:start]), decode(ids[first:end])
+        # Context that begins inside a character decodes to something else than was written.
+        if before and known.endswith(before) and after.startswith(before):
+            return after[len(before) :]
+    return decode(ids[:end])[len(known) :]
 
 
 def _common(prefix: str, text: str) -> int:

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from rl_reward.errors import ConfigError
 from rl_reward.steps import (
     NAMED,
+    _reach,
     checked_splitting,
     numbered,
     paragraphs,
@@ -198,16 +199,32 @@ def test_every_token_is_in_one_step_in_order_and_every_character_too(name):
             assert tokenizer.decode(ids[step.start : step.end]) == step.text
 
 
-def test_only_prefixes_are_decoded_and_few_of_them():
+@pytest.mark.parametrize("kind", ["bytes", "pieces"])
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 400])
+def test_where_tokens_reach_is_what_their_prefix_decodes_to(kind, length):
+    rng = np.random.default_rng(length)
+    tokenizer = byte_level()[0] if kind == "bytes" else byte_fallback()
+    letters = [*"ab .\n", "é", "漢", "😀"]
+    written = "".join(rng.choice(letters, size=length))
+    ids = byte_level()[1](written) if kind == "bytes" else [1 + byte for byte in written.encode()]
+    text = tokenizer.decode(ids)
+    begun, ended = _reach(ids, tokenizer.decode, text)
+    for t in range(len(ids) + 1):
+        prefix = tokenizer.decode(ids[:t])
+        if text.startswith(prefix):  # no character is cut
+            assert (begun(t), ended(t)) == (len(prefix), len(prefix))
+
+
+def test_a_long_text_is_not_decoded_from_its_beginning_again_and_again():
     tokenizer, ids_of = byte_level()
-    ids, decoded = ids_of("a;" * 4 + "b" * 2000), []
+    ids, decoded = ids_of("a;" * 4 + "b" * 40_000), []
 
     def decode(some):
         decoded.append(len(some))
         return tokenizer.decode(some)
 
     steps_of(ids, decode, separated_by(";"))
-    assert len(decoded) < 60 < len(ids)
+    assert sum(decoded) < 4 * len(ids)
 
 
 # ----------------------------------------------------------------------------------------------------------- turns
