@@ -77,8 +77,10 @@ def tiny_tokenizer():
     return fast
 
 
-def trainer_with(tmp_path, *reward_funcs, prompts=("1+1=",), columns=None, evaluate=False, **options):
-    """A GRPOTrainer of one group of 4 a step around a random two-layer model."""
+def trainer_with(
+    tmp_path, *reward_funcs, prompts=("1+1=",), columns=None, evaluate=False, kind=Recorder, host=None, **options
+):
+    """A GRPOTrainer of one group of 4 a step around a random two-layer model; `host` goes to the class `kind`."""
     tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -89,7 +91,8 @@ def trainer_with(tmp_path, *reward_funcs, prompts=("1+1=",), columns=None, evalu
         "logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "beta": 0.0,
     }  # fmt: skip
     dataset = Dataset.from_dict({"prompt": list(prompts)} | (columns or {}))
-    return Recorder(
+    return kind(
+        **(host or {}),
         model=model,
         reward_funcs=list(reward_funcs),
         args=GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **(settings | options)),

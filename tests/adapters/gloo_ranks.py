@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from rl_reward import Verifier
-from rl_reward.adapters.trl import VerifierReward, agreement
+from rl_reward.adapters.trl import ProgressReward, VerifierReward, agreement
 from rl_reward.adapters.trl.agreement import agreed
 from rl_reward.adapters.trl.processes import judged_together, processes
 from rl_reward.backends import Simulated
@@ -248,6 +248,42 @@ def trains(rank, folder):
     trainer.train()
     calls.sort(key=lambda call: call[0])  # which of two rewards answers first differs between processes
     return calls, trainer.seen, trainer.accelerator.num_processes
+
+
+def credits(rank, folder):
+    """One step of GRPO whose only signal is step credit; returns each row's curve, first tokens and advantages."""
+    from trl_toys import trainer_with
+
+    from rl_reward.adapters.trl.step_credit import StepCreditConfig, StepCreditGRPOTrainer
+
+    class Credited(StepCreditGRPOTrainer):
+        def _generate_and_score_completions(self, inputs):
+            output = super()._generate_and_score_completions(inputs)
+            self.advantages = output["advantages"].tolist()
+            return output
+
+    class Kept(ProgressReward):
+        def take_latest(self):
+            self.taken = super().take_latest()
+            return self.taken
+
+    reward = Kept(Verifier(Simulated(letters)), steps=two_at_a_time, group_size=2, timeout_s=60, name="progress")
+    trainer = trainer_with(
+        f"{folder}/{rank}",
+        reward,
+        prompts=("1+1=", "1+2=", "2+2="),
+        kind=Credited, host={"step_credit": StepCreditConfig(0.5, sigma_floor=1e-6)},
+        per_device_train_batch_size=3, num_generations=2, max_completion_length=6,
+    )  # fmt: skip
+    trainer.train()
+    return [
+        (row.curve.tolist(), [step.start for step in steps], paid)
+        for row, steps, paid in zip(reward.taken.judged, reward.taken.steps, trainer.advantages, strict=True)
+    ]
+
+
+def two_at_a_time(text):
+    return [(start, min(start + 2, len(text))) for start in range(0, len(text), 2)]
 
 
 def judged_where(ends):

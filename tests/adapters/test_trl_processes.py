@@ -7,12 +7,14 @@ import subprocess
 import sys
 
 import gloo_ranks
+import numpy as np
 import pytest
 from gloo_ranks import on_ranks
 
 from rl_reward.adapters.trl.agreement import agreed
 from rl_reward.adapters.trl.processes import Alone, judged_together, processes, shared_out
 from rl_reward.errors import BackendError, ConfigError
+from rl_reward.step_credit import credit, spread_of
 
 # ------------------------------------------------------------------------------------------------------ one process
 
@@ -197,3 +199,18 @@ def test_a_trainer_on_two_processes_gets_the_rewards_of_one(tmp_path):
         # TRL subtracts the mean of what it takes for a group: nothing is left to subtract if ours are the same.
         assert seen + seen_1 == pytest.approx([a + b for a, b in zip(letters, digits, strict=True)], abs=1e-5)
         assert max(map(abs, letters)) > 0.5
+
+
+def test_step_credit_of_a_group_on_two_processes_is_that_of_the_whole_group(tmp_path):
+    ends = on_ranks(2, gloo_ranks.credits, str(tmp_path))
+    assert [end.message for end in ends] == ["", ""]
+    rows = [row for end in ends for row in end.value]
+    assert len(rows) == 6, "three groups of 2 over two batches of 3: the second group straddles"
+    moved = 0
+    for first, second in zip(rows[::2], rows[1::2], strict=True):
+        group = spread_of([np.array(first[0]), np.array(second[0])])
+        for curve, starts, advantages in (first, second):
+            right = 0.5 * credit(np.array(curve), group, form="difference", floor=1e-6)
+            assert [advantages[start] for start in starts] == pytest.approx(right.tolist(), abs=1e-5)
+            moved += bool(np.abs(right).max() > 0.1)
+    assert moved > 2
