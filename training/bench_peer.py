@@ -266,7 +266,8 @@ def main() -> None:
     if "local" in options.which:
         results["local"] = {"facts": head, "load": os.getloadavg()[0], **local(options.local_model)}
     if kept:
-        kept.write_text(json.dumps(results, indent=1) + "\n")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
