@@ -267,7 +267,7 @@ def main() -> None:
         results["local"] = {"facts": head, "load": os.getloadavg()[0], **local(options.local_model)}
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(results, indent=1) + "\n")
+        kept.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
