@@ -26,7 +26,7 @@ from typing import Any
 
 from rl_reward import Verifier
 from rl_reward.backends import OpenAICompatible
-from rl_reward.experiments.facts import facts
+from rl_reward.experiments.facts import command, facts
 
 ROOT = Path(__file__).parent.parent
 PEER = "llm-verifier"
@@ -258,7 +258,7 @@ def main() -> None:
         return run_arm(options.arm, options.url)
     kept = options.out / "peer.json" if options.out else None
     results: dict[str, Any] = json.loads(kept.read_text()) if kept and kept.exists() else {}
-    head = {**facts(), PEER: version(PEER), "command": f"python -m training.bench_peer {' '.join(sys.argv[1:])}"}
+    head = {**facts(), PEER: version(PEER), "command": command("python -m training.bench_peer")}
     if "http" in options.which:
         latencies = [http(latency, options.rounds) for latency in options.latency]
         results["http"] = {"facts": head, "latencies": latencies}

@@ -33,7 +33,7 @@ def facts() -> dict[str, str]:
         **{name: found for name in PACKAGES if (found := _version(name))},
         "python": platform.python_version(),
         "git": git_hash(Path(__file__)),
-        "command": shlex.join(["rl-reward", *sys.argv[1:]]),
+        "command": command("rl-reward"),
         "platform": f"{platform.platform()}, {os.cpu_count()} cores",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -59,3 +59,8 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def command(program: str) -> str:
+    """Return the command that runs now, the home folder written as "~": results are read on other machines."""
+    return " ".join([program, *map(shlex.quote, sys.argv[1:])]).replace(f"{Path.home()}/", "~/")

@@ -10,8 +10,9 @@ PUSH, PRESS = "Push the box to the wall.", "Press the lever down."
 """The tasks of the examples: other things than those judged, one moved along and one moved down."""
 _BOX, _WALL = (0.0, 0.0, 0.03), (0.15, 0.0, 0.03)
 _UP, _DOWN = (0.0, 0.0, 0.10), (0.0, 0.0, 0.02)
-# Order and number are part of the prompt: of the sets tried on scripted scenes (never a robot's), with captions in
-# words, this one ranked them best. Ten examples of one task alone did not teach the model to rank another.
+# Order and number are part of the prompt: of three sets tried on scripted scenes of two MetaWorld tasks (no episodes of
+# them), with captions in words, this one ranked them best, so it is fitted to those tasks. Ten examples of one task
+# alone did not teach the model to rank another.
 _PUSH_SHOTS = (
     (Scene((-0.2, 0.1, 0.25), _BOX, _WALL, 1.0), 0),
     (Scene((0.14, 0.0, 0.12), _WALL, _WALL, 0.0), 9),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rl_reward.errors import ConfigError
+from rl_reward.experiments.facts import command
 from rl_reward.experiments.plots import caption, curves_figure
 from rl_reward.experiments.report import markdown, primary_endpoint, text, write_report
 from rl_reward.experiments.results import Comparison, RunResult
@@ -245,3 +246,11 @@ def test_tables_in_both_forms() -> None:
     table = Table(("arm", "area"), [("a|b", "1"), ("longer", "2")])
     assert table.markdown() == "| arm | area |\n| --- | --- |\n| a\\|b | 1 |\n| longer | 2 |"
     assert table.text() == "arm     area\n------  ----\na|b     1\nlonger  2"
+
+
+def test_the_command_of_a_result_names_no_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setattr("sys.argv", ["rl-reward", "compare", "/home/somebody/my runs/a.yaml", "--jobs", "2"])
+    assert command("rl-reward") == "rl-reward compare '~/my runs/a.yaml' --jobs 2"
+    monkeypatch.setenv("HOME", "/")
+    assert command("rl-reward") == "rl-reward compare '/home/somebody/my runs/a.yaml' --jobs 2"
