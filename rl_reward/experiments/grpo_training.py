@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,15 @@ def train(config: GrpoConfig, arm: GrpoArm, seed: int, out: Path, tick: Callable
             "well_formed": [row["rewards/well_formed/mean"] for row in log],
             "groups_without_signal": [row["frac_reward_zero_std"] for row in log],
             "eval_seconds": examiner.seconds,
-            **({"unscored_rate": sum(row["judge/unscored_rate"] for row in log) / len(log)} if is_judged else {}),
+            **(means(log, "unscored_rate", "correct_agreement") if is_judged else {}),
         },
     )
+
+
+def means(log: Sequence[Mapping[str, float]], *metrics: str) -> dict[str, float]:
+    """Return the mean of each metric of the judge over the steps that logged it; one that never was is left out."""
+    found = {metric: [row[key] for row in log if (key := f"judge/{metric}") in row] for metric in metrics}
+    return {metric: sum(values) / len(values) for metric, values in found.items() if values}
 
 
 def load_data(config: GrpoConfig) -> MathData:

@@ -128,17 +128,25 @@ def _target_row(summary: Summary, arm: ArmSummary, index: int) -> tuple[str, ...
 
 
 def _costs(summary: Summary) -> Table:
-    """Return judge, judge calls, judge seconds, unscored share and wall seconds of every arm."""
+    """Return what judging cost in every arm, and how often it put right above wrong where that is known."""
     head = ("arm", "judge", "judge calls", "judge seconds", "unscored", "wall seconds")
-    return Table(head, [_cost_row(arm) for arm in summary.arms])
+    rows = [_cost_row(arm) for arm in summary.arms]
+    ordered = [arm.cost.correct_agreement for arm in summary.arms]
+    if any(share is not None for share in ordered):
+        head = (*head, "right above wrong")
+        rows = [(*row, _share(share)) for row, share in zip(rows, ordered, strict=True)]
+    return Table(head, rows)
 
 
 def _cost_row(arm: ArmSummary) -> tuple[str, ...]:
     """Return the costs of one arm."""
     cost = arm.cost
-    unscored = "-" if cost.unscored_rate is None else f"{cost.unscored_rate:.1%}"
-    counts = (f"{cost.judge_calls:,.0f}", f"{cost.judge_seconds:,.1f}", unscored, f"{cost.wall_seconds:,.0f}")
-    return (arm.name, arm.judge, *counts)
+    counts = (f"{cost.judge_calls:,.0f}", f"{cost.judge_seconds:,.1f}", _share(cost.unscored_rate))
+    return (arm.name, arm.judge, *counts, f"{cost.wall_seconds:,.0f}")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
 
 
 def _seed_notes(summary: Summary) -> list[str]:

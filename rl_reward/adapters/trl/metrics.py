@@ -22,11 +22,7 @@ def metrics_of(groups: Sequence[Judged], payout: Payout, processes: int) -> dict
     average is the sum over the batch.
     """
     usage = sum((verdict.usage for group in groups for verdict in group.verdicts), Usage())
-    sums = {
-        "calls": float(usage.calls),
-        "seconds": usage.seconds,
-        "tokens": float(usage.prompt_tokens + usage.completion_tokens),
-    }
+    sums = {"calls": float(usage.calls), "tokens": float(usage.prompt_tokens + usage.completion_tokens)}
     means = {} if not groups else _shares(groups) | _scores(groups, payout) | _correctness(groups)
     return {name: value * processes for name, value in sums.items()} | {
         name: value for name, value in means.items() if not math.isnan(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
@@ -77,8 +78,9 @@ class VerifierReward:
     the higher class minus that of the lower inside mixed groups; it falls when the policy learns to charm the judge),
     correct_agreement (share of such pairs that the judge orders right, ties one half) and score_minus_correct (mean
     score minus mean class, for pointwise scores and classes in [0, 1]; it rises when scores improve and answers do
-    not). Scores of rows that a gate stopped are in none of these. weight is the same everywhere. calls, seconds and
-    tokens are sums over the batch. The score of each row goes to the completions table as `name/score`.
+    not). Scores of rows that a gate stopped are in none of these. weight is the same everywhere. calls and tokens are
+    sums over the batch, seconds is how long the batch waited for its judge. The score of each row goes to the
+    completions table as `name/score`.
     """
 
     def __init__(
@@ -194,6 +196,7 @@ class VerifierReward:
                 gone. An error on one process is raised on all.
         """
         procs = processes(self.__name__, timeout_s=self._timeout_s)  # first: it waits for all processes
+        began = time.perf_counter()
         trainer = trainer_behind(log_metric)
         groups: list[Judged] = []
 
@@ -219,7 +222,8 @@ class VerifierReward:
         if log_extra is not None:
             log_extra(f"{self.__name__}/score", [verdict.value for verdict in verdicts])
         if log_metric is not None:
-            for metric, value in (metrics_of(groups, self._payout, procs.size) | {"weight": weight}).items():
+            waited = {"weight": weight, "seconds": time.perf_counter() - began}
+            for metric, value in (metrics_of(groups, self._payout, procs.size) | waited).items():
                 log_metric(f"{self.__name__}/{metric}", value)
         return [verdict.reward for verdict in verdicts]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -96,8 +97,8 @@ class ProgressReward:
     None where rho_S could not be read; the trainer turns the curves into credit for steps. With weight 0 it does only
     that. How TRL treats the reward, see `VerifierReward`.
 
-    Logged under `name/`: unscored_rate (of all prefixes), calls, seconds, tokens, start_mean (rho_0), score_mean
-    (rho_S), steps (per completion) and weight. The score and the curve of each row go to the completions table.
+    Logged under `name/`: unscored_rate (of all prefixes), calls, tokens, seconds (how long the batch waited for its
+    judge), start_mean (rho_0), score_mean (rho_S), steps (per completion) and weight. The score and the curve of each row go to the completions table.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class ProgressReward:
                 failed.
         """
         procs = processes(self.__name__, timeout_s=self.timeout_s)  # before anything that could raise on one alone
+        began = time.perf_counter()
         trainer = trainer_behind(log_metric)
         check(trainer is not None, f"{self.__name__} needs the tokenizer of its trainer; use StepCreditGRPOTrainer")
         assert trainer is not None
@@ -206,7 +208,8 @@ class ProgressReward:
         judged = await judged_together(rows, group_size_now(trainer, self.group_size), self._judge, procs, cost=_cost)
         self._latest = JudgedBatch(tuple(steps_B), tuple(judged))
         weight = weight_at(self.weight, trainer_state)
-        self._log(judged, {"weight": weight}, procs.size, log_extra, log_metric)
+        waited = {"weight": weight, "seconds": time.perf_counter() - began}
+        self._log(judged, waited, procs.size, log_extra, log_metric)
         return [None if row.reward is None else weight * row.reward for row in judged]
 
     def take_latest(self) -> JudgedBatch:
@@ -340,7 +343,6 @@ def _metrics(judged: Sequence[JudgedSteps], n_processes: int) -> dict[str, float
     metrics = {
         "unscored_rate": float(np.isnan(scores).mean()),
         "calls": float(usage.calls * n_processes),
-        "seconds": usage.seconds * n_processes,
         "tokens": float((usage.prompt_tokens + usage.completion_tokens) * n_processes),
         "start_mean": _mean([row.curve[0] for row in judged]),
         "score_mean": _mean([row.curve[-1] for row in judged]),
