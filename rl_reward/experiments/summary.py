@@ -52,7 +52,7 @@ class Cost:
     unscored_rate: float | None
     """Share of judgements without a readable score, over the runs that report it in `extra`; None where none does."""
     correct_agreement: float | None
-    """Share of pairs of a right and a wrong answer of one group that the judge ordered right while training, likewise."""
+    """Share of pairs of a right and a wrong answer of one group that the judge ordered right in training; likewise."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,7 +98,8 @@ class ProgressReward:
     that. How TRL treats the reward, see `VerifierReward`.
 
     Logged under `name/`: unscored_rate (of all prefixes), calls, tokens, seconds (how long the batch waited for its
-    judge), start_mean (rho_0), score_mean (rho_S), steps (per completion) and weight. The score and the curve of each row go to the completions table.
+    judge), start_mean (rho_0), score_mean (rho_S), steps (per completion) and weight. The score and the curve of each
+    row go to the completions table.
     """
 
     def __init__(
