@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -66,9 +66,8 @@ class Run:
         try:
             stored = json.loads(self.file.read_text())
             before, result = stored["config"], RunResult(**stored["result"])
-            # A setting that came into being after the run had its default then.
             for part, now in (("settings", self.settings), ("arm", self.arm)):
-                before[part] = {**_defaults(now), **before[part]}
+                before[part] = _completed(before[part], now)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ConfigError(f"{self.file} holds no result ({error}); remove it, or add --fresh") from error
         changes = list(_changes(before, self.config))
@@ -104,11 +103,21 @@ def runs_of(experiment: Experiment, folder: Path) -> list[Run]:
     return runs
 
 
+def _completed(before: Mapping[str, Any], now: Any) -> dict[str, Any]:
+    """Return stored settings, those that came into being after the run with the default they had then."""
+    filled = {**_defaults(now), **before}
+    for one in fields(now):
+        part = getattr(now, one.name)
+        if is_dataclass(part) and isinstance(filled[one.name], dict):
+            filled[one.name] = _completed(filled[one.name], part)
+    return filled
+
+
 def _defaults(config: Any) -> dict[str, Any]:
     """Return the defaults of a configuration as JSON holds them."""
     plain = {one.name: one.default for one in fields(config) if one.default is not MISSING}
     made = {one.name: one.default_factory() for one in fields(config) if one.default_factory is not MISSING}
-    return json.loads(json.dumps({**plain, **made}))
+    return json.loads(json.dumps({**plain, **made}, default=asdict))
 
 
 def _changes(before: Any, now: Any, key: str = "") -> Iterator[str]:

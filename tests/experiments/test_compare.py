@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,10 @@ from fake_trainer import FakeArm, FakeConfig
 
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.compare import compare, compare_one
-from rl_reward.experiments.config import Experiment
+from rl_reward.experiments.config import Experiment, load
 from rl_reward.experiments.facts import facts, git_hash
-from rl_reward.experiments.results import Comparison
+from rl_reward.experiments.results import Comparison, RunResult
+from rl_reward.experiments.runs import Run, runs_of
 
 TINY_SAC = """
 name: tiny
@@ -126,6 +127,30 @@ def test_a_setting_that_came_later_had_its_default_before(tmp_path):
     assert len(order(tmp_path)) == 2
     with pytest.raises(ConfigError, match=r"settings.points was \[0, 10\], is \[0, 30\]"):
         compare_one(replace(experiment(seeds=(0,)), settings=FakeConfig(points=(0, 30))), tmp_path, jobs=1)
+
+
+def stored_run(config: Path, folder: Path) -> Run:
+    """Return the first run of a file that ships, with a result as `compare` leaves it."""
+    first = load(config)[0]
+    run = runs_of(first, folder)[0]
+    run.file.parent.mkdir(parents=True, exist_ok=True)
+    found = asdict(RunResult(run.arm.name, run.seed, (0, 1), (0.0, 1.0), 10))
+    run.file.write_text(json.dumps({"config": run.config, "result": found}))
+    return run
+
+
+@pytest.mark.parametrize("config", sorted(Path("configs").rglob("*.yaml")), ids=lambda file: file.stem)
+def test_every_file_that_ships_finds_its_finished_runs_again(tmp_path, config):
+    assert stored_run(config, tmp_path).result().success == [0.0, 1.0]
+
+
+def test_a_setting_inside_another_that_came_later_had_its_default_too(tmp_path):
+    run = stored_run(Path("configs/grpo/gemma_additions.yaml"), tmp_path)
+    stored = json.loads(run.file.read_text())
+    del stored["config"]["settings"]["judge"]["pivots"], stored["config"]["settings"]["judge"]["few_shot"]
+    run.file.write_text(json.dumps(stored))
+    with pytest.raises(ConfigError, match=r"\(settings.judge.few_shot was False, is True\)"):
+        run.result()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"config": {}, "result": {"odd": 1}}'])
