@@ -128,7 +128,7 @@ def judged(config: GrpoConfig, arm: GrpoArm, seed: int, correct: Correct) -> Ver
     judge = judge_of(config, arm, seed)
     if arm.credit != "none":
         steps: Any = separated_by(";", "#") if config.dataset in DIGITS else config.steps
-        return ProgressReward(judge, steps=steps, **asked)
+        return ProgressReward(judge, steps=steps, correct=correct, **asked)
     compared = {"mode": arm.mode, "pivots": config.judge.pivots, "order_within": arm.order_within}
     return VerifierReward(judge, correct=correct, **compared, **asked)
 

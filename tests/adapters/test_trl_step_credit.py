@@ -190,6 +190,19 @@ def test_what_is_logged(tmp_path):
     assert list(trainer._logs["extra"]["progress/curve"])[1] == "0.100 nan 0.300"
 
 
+def test_final_scores_against_correctness_are_logged_and_pay_nothing(tmp_path):
+    judged = progress(weight=0.5, correct=right_by_length)
+    told = trained(tmp_path, right_by_length, judged, credit=StepCreditConfig(0.25))
+    log = told.state.log_history[0]
+    # Right end at .4 and .2, wrong at .9 and .3: the gaps are -.5, .1, -.7 and -.1.
+    assert log["progress/correct_agreement"] == 0.25
+    assert log["progress/score_correct_gap"] == pytest.approx(-0.3)
+    assert log["progress/score_minus_correct"] == pytest.approx(0.45 - 0.5)
+    untold = trained(tmp_path, right_by_length, progress(weight=0.5), credit=StepCreditConfig(0.25))
+    assert "progress/correct_agreement" not in untold.state.log_history[0]
+    assert torch.equal(told.batches[0]["advantages"], untold.batches[0]["advantages"])
+
+
 # -------------------------------------------------------------------------------------------------------- the laws
 
 

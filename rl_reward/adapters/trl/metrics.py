@@ -23,7 +23,7 @@ def metrics_of(groups: Sequence[Judged], payout: Payout, processes: int) -> dict
     """
     usage = sum((verdict.usage for group in groups for verdict in group.verdicts), Usage())
     sums = {"calls": float(usage.calls), "tokens": float(usage.prompt_tokens + usage.completion_tokens)}
-    means = {} if not groups else _shares(groups) | _scores(groups, payout) | _correctness(groups)
+    means = {} if not groups else _shares(groups) | _scores(groups, payout) | _correct(groups)
     return {name: value * processes for name, value in sums.items()} | {
         name: value for name, value in means.items() if not math.isnan(value)
     }
@@ -56,11 +56,15 @@ def _scores(groups: Sequence[Judged], payout: Payout) -> dict[str, float]:
     }
 
 
-def _correctness(groups: Sequence[Judged]) -> dict[str, float]:
-    """Return how the judge's scores and the known classes of the answers go together, stopped rows left out."""
-    gaps = [pair_gaps(group.judged_G, group.classes_G) for group in groups]
-    scores_N = np.concatenate([group.judged_G for group in groups])
-    classes_N = np.concatenate([group.classes_G for group in groups])
+def _correct(groups: Sequence[Judged]) -> dict[str, float]:
+    """Return how scores and classes go together, stopped rows left out."""
+    return correctness([group.judged_G for group in groups], [group.classes_G for group in groups])
+
+
+def correctness(scores_MG: Sequence[Array], classes_MG: Sequence[Array]) -> dict[str, float]:
+    """Return how the judge's scores and the known classes of the answers of M groups go together; NaN: undefined."""
+    gaps = [pair_gaps(scores_G, classes_G) for scores_G, classes_G in zip(scores_MG, classes_MG, strict=True)]
+    scores_N, classes_N = np.concatenate(scores_MG), np.concatenate(classes_MG)
     both_N = ~np.isnan(scores_N + classes_N)
     return {
         "score_correct_gap": _mean([_mean(gap) for gap in gaps if gap.size]),

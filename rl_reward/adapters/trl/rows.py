@@ -63,7 +63,7 @@ class RowReader:
         references = column_of(batch.columns, self.reference, "reference", count)
         criteria = column_of(batch.columns, self.criteria, "criteria", count)
         pools = column_of(batch.columns, self.references, "references", count)
-        classes = self._classes(batch)
+        classes = classes_of(self.correct, batch)
         clipped = batch.clipped or [False] * count
         lengths = [len(tokens) for tokens in batch.completion_ids or answers]
         signs = [self.gates.signs(*seen) for seen in zip(prompts, answers, clipped, strict=True)]
@@ -81,20 +81,23 @@ class RowReader:
             for i in range(count)
         ]
 
-    def _classes(self, batch: Batch) -> list[float | None]:
-        if self.correct is None or isinstance(self.correct, str):
-            cells = column_of(batch.columns, self.correct, "correct", len(batch.prompts))
-        else:
-            cells = self.correct(
-                prompts=batch.prompts,
-                completions=batch.completions,
-                completion_ids=batch.completion_ids,
-                **batch.columns,
-            )
-            if not isinstance(cells, Sequence) or len(cells) != len(batch.prompts):
-                told = f"{len(cells)} values" if isinstance(cells, Sequence) else type(cells).__name__
-                raise ConfigError(f"correct must return a list of {len(batch.prompts)} numbers or None, got {told}")
-        return [_class(cell) for cell in cells]
+
+def classes_of(correct: Correct | None, batch: Batch) -> list[float | None]:
+    """Return how right each completion is, None where that is unknown.
+
+    Raises:
+        ConfigError: The column is missing, the function returned another number of values, or one is no number.
+    """
+    if correct is None or isinstance(correct, str):
+        cells = column_of(batch.columns, correct, "correct", len(batch.prompts))
+    else:
+        cells = correct(
+            prompts=batch.prompts, completions=batch.completions, completion_ids=batch.completion_ids, **batch.columns
+        )
+        if not isinstance(cells, Sequence) or len(cells) != len(batch.prompts):
+            told = f"{len(cells)} values" if isinstance(cells, Sequence) else type(cells).__name__
+            raise ConfigError(f"correct must return a list of {len(batch.prompts)} numbers or None, got {told}")
+    return [_class(cell) for cell in cells]
 
 
 def column_of(columns: Mapping[str, Sequence[Any]], name: str | None, argument: str, count: int) -> Sequence[Any]:

@@ -15,8 +15,9 @@ from rl_reward.adapters.messages import Text, text_of
 from rl_reward.adapters.schedule import TrainerState, Weight, checked_weight, weight_at
 from rl_reward.adapters.trl.host import Trainer, check, check_host, group_size_now, trainer_behind
 from rl_reward.adapters.trl.judging import EMPTY_COMPLETION
+from rl_reward.adapters.trl.metrics import correctness
 from rl_reward.adapters.trl.processes import TIMEOUT_S, judged_together, processes
-from rl_reward.adapters.trl.rows import column_of, task_of
+from rl_reward.adapters.trl.rows import Batch, Correct, classes_of, column_of, task_of
 from rl_reward.adapters.trl.turns import turn_spans
 from rl_reward.adapters.trl.turns import turns_of as turns_of_messages
 from rl_reward.adapters.unscored import UnscoredLimit
@@ -53,6 +54,8 @@ class Work:
     """What the judge reads of each step, [S]; empty where the completion could not be split."""
     reason: str = ""
     """Why it could not."""
+    correctness: float | None = None
+    """The class of the completion, higher is better; None: unknown."""
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
@@ -98,8 +101,9 @@ class ProgressReward:
     that. How TRL treats the reward, see `VerifierReward`.
 
     Logged under `name/`: unscored_rate (of all prefixes), calls, tokens, seconds (how long the batch waited for its
-    judge), start_mean (rho_0), score_mean (rho_S), steps (per completion) and weight. The score and the curve of each
-    row go to the completions table.
+    judge), start_mean (rho_0), score_mean (rho_S), steps (per completion) and weight; with `correct` also
+    score_correct_gap, correct_agreement and score_minus_correct of rho_S, as in `VerifierReward`. The score and the
+    curve of each row go to the completions table.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class ProgressReward:
         group_size: int,
         eval_group_size: int | None = None,
         reference: str | None = None,
+        correct: Correct | None = None,
         standardize: bool = True,
         min_spread: float = 0.02,
         max_unscored: float = 0.2,
@@ -129,6 +134,7 @@ class ProgressReward:
             group_size: `GRPOConfig.num_generations`, at least 2.
             eval_group_size: `GRPOConfig.num_generations_eval`; None takes the trainer's.
             reference: Dataset column with a reference answer, shown to the judge after the task. None cells show none.
+            correct: How right each completion is, as in `VerifierReward`: logged, and pays nothing.
             standardize: Divide the reward by the std of the group's rho_S; False only subtracts their mean.
             min_spread: Groups whose rho_S have a sample std under this earn 0, in score units.
             max_unscored: Training stops once more than this share of `window` prefixes is unscored, in [0, 1].
@@ -151,6 +157,7 @@ class ProgressReward:
         self.group_size = group_size
         self.eval_group_size = eval_group_size
         self.reference = reference
+        self.correct = correct
         self.standardize = standardize
         self.min_spread = min_spread
         self.timeout_s = timeout_s
@@ -187,6 +194,8 @@ class ProgressReward:
             "use StepCreditGRPOTrainer or a weight above 0",
         )
         steps_B: list[tuple[WrittenStep, ...]] = []
+        finals_MG: list[Array] = []
+        classes_MG: list[Array] = []
 
         def rows() -> list[Work]:
             check_host(
@@ -197,20 +206,29 @@ class ProgressReward:
                 processes=procs.size,
             )
             references = column_of(columns, self.reference, "reference", len(prompts))
+            classes = classes_of(self.correct, Batch(prompts, completions, completion_ids, None, columns))
             tasks = [task_of(text_of(prompt), reference) for prompt, reference in zip(prompts, references, strict=True)]
             masks = _tool_masks(trainer, completion_ids) if self.steps == "turns" else [()] * len(tasks)
             works: list[Work] = []
-            for task, said, ids, mask in zip(tasks, completions, completion_ids, masks, strict=True):
+            for task, said, ids, mask, known in zip(tasks, completions, completion_ids, masks, classes, strict=True):
                 work, steps = self._work(task, said, ids, mask, _decode_of(trainer))
-                works.append(work)
+                works.append(replace(work, correctness=known))
                 steps_B.append(steps)
             return works
 
-        judged = await judged_together(rows, group_size_now(trainer, self.group_size), self._judge, procs, cost=_cost)
+        async def judge(groups: Sequence[Sequence[Work]]) -> list[list[JudgedSteps]]:
+            found = await self._judge(groups)
+            finals_MG.extend(np.array([row.curve[-1] for row in group]) for group in found)
+            classes_MG.extend(np.array([row.correctness for row in group], dtype=np.float64) for group in groups)
+            return found
+
+        judged = await judged_together(rows, group_size_now(trainer, self.group_size), judge, procs, cost=_cost)
         self._latest = JudgedBatch(tuple(steps_B), tuple(judged))
         weight = weight_at(self.weight, trainer_state)
-        waited = {"weight": weight, "seconds": time.perf_counter() - began}
-        self._log(judged, waited, procs.size, log_extra, log_metric)
+        more = {"weight": weight, "seconds": time.perf_counter() - began}
+        if finals_MG:  # of the groups that this process judged; a pair may lie on two
+            more |= correctness(finals_MG, classes_MG)
+        self._log(judged, more, procs.size, log_extra, log_metric)
         return [None if row.reward is None else weight * row.reward for row in judged]
 
     def take_latest(self) -> JudgedBatch:
@@ -287,7 +305,8 @@ class ProgressReward:
             log_extra(f"{self.__name__}/curve", [" ".join(f"{score:.3f}" for score in row.curve) for row in judged])
         if log_metric is not None:
             for metric, value in (_metrics(judged, n_processes) | more).items():
-                log_metric(f"{self.__name__}/{metric}", value)
+                if not math.isnan(value):
+                    log_metric(f"{self.__name__}/{metric}", value)
 
 
 def _cost(group: Sequence[Work]) -> int:
@@ -335,13 +354,13 @@ def _curve(scores: Sequence[Score], row: Work) -> Array:
 
 
 def _metrics(judged: Sequence[JudgedSteps], n_processes: int) -> dict[str, float]:
-    """Return what is logged of one call; what is undefined there is left out.
+    """Return what is logged of one call; NaN: undefined there.
 
     TRL logs the mean over processes; times their number, costs are those of all.
     """
     scores = np.concatenate([row.curve for row in judged])
     usage = sum((row.usage for row in judged), Usage())
-    metrics = {
+    return {
         "unscored_rate": float(np.isnan(scores).mean()),
         "calls": float(usage.calls * n_processes),
         "tokens": float((usage.prompt_tokens + usage.completion_tokens) * n_processes),
@@ -349,7 +368,6 @@ def _metrics(judged: Sequence[JudgedSteps], n_processes: int) -> dict[str, float
         "score_mean": _mean([row.curve[-1] for row in judged]),
         "steps": _mean([row.curve.size - 1 for row in judged]),
     }
-    return {metric: value for metric, value in metrics.items() if not math.isnan(value)}
 
 
 def _mean(values: Sequence[float]) -> float:
