@@ -25,6 +25,7 @@ from rl_reward.envs.steering import SteeringEnv
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.config import arm_called, load
 from rl_reward.experiments.frozen import frozen_policy
+from rl_reward.experiments.sac import check_captions
 from rl_reward.experiments.sac_training import Average
 
 
@@ -98,6 +99,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     #    of the actor, which wavers less than the actor.
     average = Average(model.actor, config.average)
     exam = task(**{**config.eval_options, "stride": 10**9, "frames": False})
+    check_captions(config, arm, exam)
 
     def success_rate() -> float:
         """Return the share of evaluation episodes the deterministic policy solves."""

@@ -18,13 +18,13 @@ from rl_reward.envs import axes_of, config_of
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.frozen import check_policy
 from rl_reward.experiments.results import RunResult
-from rl_reward.judges.captions import CaptionJudge
-from rl_reward.judges.carry import Scene, carry_anchors, carry_judge
+from rl_reward.judges.captions import Anchors, CaptionJudge
+from rl_reward.judges.carry import Scene, carry_anchors, carry_judge, check_words
 from rl_reward.judges.push import push_exemplars
 from rl_reward.judges.rule import CaptionRule
 from rl_reward.rewards import Constant, Oracle, ProgressJudge, Shuffled
 from rl_reward.shaping import Form, Shaping
-from rl_reward.types import Trajectory
+from rl_reward.types import STEP_KEY, Trajectory
 from rl_reward.verifier import Verifier
 
 _LEAST = {
@@ -37,6 +37,12 @@ _LEAST = {
 JUDGES = ("none", "oracle", "constant", "simulated", "caption-rule")
 """Judges that are no language model."""
 Reads = Literal["steps", "captions"]
+# Whom a setting of an arm speaks to, where not every judge listens; any other would ignore it without a word.
+_SPEAKS_TO = {
+    **dict.fromkeys(("noise", "bias", "saturation", "unscored_rate"), "simulated"),
+    "value": "constant",
+    **dict.fromkeys(("base_url", "max_images", "cache", "criteria"), "a language model"),
+}
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,21 @@ class CarryTask:
     """Scenes of the solved task, one or more."""
 
     def __post_init__(self) -> None:
-        """Check that both ends and the thing are there."""
+        """Check that the thing and both ends are there, and that one end is not the other."""
         check_text("thing", self.thing)
         for name in ("start", "goal"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} must hold at least 1 scene, got none")
+        least, most = min(scene.left for scene in self.start), max(scene.left for scene in self.goal)
+        if most >= least:
+            raise ConfigError(
+                f"the thing must be nearer its place in every goal than in any start, got {most:.3f} m in a goal and "
+                f"{least:.3f} m in a start; are they swapped?"
+            )
+
+    def anchors(self, env: str, *, numbers: bool) -> Anchors:
+        """Return the captions of both ends, worded as the environment words them; `env` as for `envs.make`."""
+        return carry_anchors(self.thing, self.start, self.goal, axes=axes_of(env), numbers=numbers)
 
 
 @dataclass(frozen=True)
@@ -237,6 +253,10 @@ class SacArm:
         check_number("value", self.value, least=0, most=1)
         if (self.judge == "none") != (self.weight == 0.0):
             raise ConfigError(f"weight must be above 0 with a judge and 0 without, got {self.weight} with {self.judge}")
+        for name, listener in _SPEAKS_TO.items():
+            listens = is_model(self.judge) if listener == "a language model" else self.judge == listener
+            if not listens and getattr(self, name) != getattr(type(self), name):
+                raise ConfigError(f"{name} is for {listener} as a judge, got judge {self.judge}; leave {name} out")
         if self.judge == "none" and self.shuffled:
             raise ConfigError("there is nothing to shuffle without a judge; name one")
         if self.judge != "none" and self.her:
@@ -294,6 +314,24 @@ def check(config: SacConfig, arm: SacArm) -> None:
         raise ConfigError(f"{arm.name} reads captions, which needs both ends of the task; add them to sac as carry")
 
 
+def check_captions(config: SacConfig, arm: SacArm, env: Any) -> None:
+    """Raise ConfigError where `carry` speaks of other things than the captions of `env` do; resets it once.
+
+    Args:
+        config: What all arms share.
+        arm: Only an arm that reads captions has something to check.
+        env: The task environment, or one that steers a policy in it; best one of evaluations, whose next reset has a
+            seed, so that no random stream moves on.
+    """
+    if arm.reads != "captions":
+        return
+    check(config, arm)
+    assert config.carry is not None
+    _, info = env.reset(seed=config.eval_seed)
+    numbers = config_of(config.env, **config.options).numbers
+    check_words(config.carry.anchors(config.env, numbers=numbers), info[STEP_KEY].text)
+
+
 def run(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[int, int], None]) -> RunResult:
     """Train one agent and return its learning curve.
 
@@ -317,8 +355,8 @@ def _caption_judge(backend: Backend, config: SacConfig, arm: SacArm) -> CaptionJ
     check(config, arm)
     assert config.carry is not None
     axes = axes_of(config.env)
-    numbers = bool(config.options.get("numbers", True))
-    ends = carry_anchors(config.carry.thing, config.carry.start, config.carry.goal, axes=axes, numbers=numbers)
+    numbers = config_of(config.env, **config.options).numbers
+    ends = config.carry.anchors(config.env, numbers=numbers)
     shots = push_exemplars(axes=axes, numbers=numbers) if config.examples == "push" else None
     return carry_judge(backend, axes=axes, numbers=numbers, anchors=ends, exemplars=shots)
 

@@ -19,7 +19,7 @@ from rl_reward.envs.steering import SteeringEnv
 from rl_reward.errors import MissingExtraError
 from rl_reward.experiments.frozen import frozen_policy
 from rl_reward.experiments.results import RunResult
-from rl_reward.experiments.sac import SacArm, SacConfig
+from rl_reward.experiments.sac import SacArm, SacConfig, check_captions
 
 try:
     import gymnasium as gym
@@ -40,6 +40,7 @@ def train(config: SacConfig, arm: SacArm, seed: int, out: Path, tick: Callable[[
     judge = arm.judge_of(config, seed)
     model = build_model(config, arm, seed)
     examiner = Examiner(config, arm, tick)
+    check_captions(config, arm, examiner.env)
     relabel = None if arm.her else RelabelCallback(judge, every=config.every)
     callbacks: list[BaseCallback] = [examiner] if relabel is None else [relabel, examiner]
     model.learn(config.total_steps, callback=callbacks)  # pyright: ignore[reportUnknownMemberType]

@@ -9,8 +9,10 @@ from rl_reward._checks import check_number
 from rl_reward.backends.base import Backend
 from rl_reward.criteria import Criterion
 from rl_reward.envs.captions import Axes, carry_caption
+from rl_reward.envs.oracle import distance
 from rl_reward.errors import ConfigError
 from rl_reward.judges.captions import Anchors, CaptionJudge
+from rl_reward.judges.rule import ROOM, thing_in
 from rl_reward.prompts import Exemplar
 from rl_reward.scale import ScoreScale
 from rl_reward.verifier import Verifier
@@ -19,6 +21,8 @@ Point = tuple[float, float, float]
 
 TASK = "Put the block on the shelf."
 """The task of the examples: another thing and another place than those judged."""
+# How a caption begins that says how far the gripper is open.
+_GRIPPER = "The gripper is "
 _CRITERION = Criterion("Progress", "How far the task has come.")
 # The models this is made for put .99 on the digits; less than half means that the pattern was not seen.
 _MIN_COVERAGE = 0.5
@@ -26,7 +30,7 @@ _MIN_COVERAGE = 0.5
 
 @dataclass(frozen=True)
 class Scene:
-    """What a caption of carrying is made from; positions in metres."""
+    """What a caption of carrying is made from; positions in metres, each number in [-5, 5]."""
 
     hand: Point
     """The gripper."""
@@ -34,18 +38,24 @@ class Scene:
     """What is carried."""
     place: Point
     """Where it belongs."""
-    opening: float
-    """How far the gripper is open, 0 closed to 1 open."""
+    opening: float | None
+    """How far the gripper is open, 0 closed to 1 open; None where the captions leave that out."""
 
     def __post_init__(self) -> None:
-        """Refuse positions that are not three finite numbers, and an opening outside [0, 1]."""
+        """Refuse positions that are not three numbers of metres, and an opening outside [0, 1]."""
         for name in ("hand", "thing", "place"):
             point = getattr(self, name)
             if len(point) != 3:
                 raise ConfigError(f"{name} of a scene must be 3 numbers in metres, got {point!r:.80}")
             for number in point:
-                check_number(f"{name} of a scene", number)
-        check_number("opening of a scene", self.opening, least=0, most=1)
+                check_number(f"{name} of a scene, in metres,", number, least=-ROOM, most=ROOM)
+        if self.opening is not None:
+            check_number("opening of a scene", self.opening, least=0, most=1)
+
+    @property
+    def left(self) -> float:
+        """How far the thing is from its place, in metres."""
+        return distance(self.thing, self.place)
 
     def caption(self, name: str, *, axes: Axes, numbers: bool) -> str:
         """Return the caption that an environment would give, the thing being called `name`."""
@@ -98,6 +108,28 @@ def carry_anchors(name: str, starts: Sequence[Scene], goals: Sequence[Scene], *,
     """
     ends = ([scene.caption(name, axes=axes, numbers=numbers) for scene in scenes] for scenes in (starts, goals))
     return Anchors(*map(tuple, ends))
+
+
+def check_words(anchors: Anchors, caption: str) -> None:
+    """Raise ConfigError unless the anchors speak of the same things as `caption`, which the environment wrote.
+
+    A judge with anchors of something else would stretch its scores by them all the same, and nothing would show.
+    """
+    thing = thing_in(caption)
+    if thing is None:
+        raise ConfigError(
+            f"the environment's captions tell of no thing to move and its target, got {caption!r:.120}; carry is for "
+            "tasks that do: leave it out, and set reads: steps"
+        )
+    for anchor in (*anchors.start, *anchors.goal):
+        if (other := thing_in(anchor)) != thing:
+            raise ConfigError(f"thing of carry is {other!r}, the environment's captions call it {thing!r}; write that")
+        if (_GRIPPER in anchor) != (_GRIPPER in caption):
+            does, fix = ("do not", "null") if _GRIPPER in anchor else ("do", "a number in [0, 1]")
+            raise ConfigError(
+                f"the environment's captions {does} say how far the gripper is open, got {caption!r:.120}; write "
+                f"{fix} as the opening of every scene"
+            )
 
 
 def carry_judge(

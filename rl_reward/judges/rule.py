@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rl_reward._checks import check_number
 from rl_reward.envs.captions import NEARNESS
@@ -15,6 +15,8 @@ from rl_reward.types import Step
 
 _WORDS = dict(zip((words for _, words in NEARNESS), (0.0, 0.035, 0.075, 0.15, 0.30), strict=True))
 """What the words for nearness stand for, in metres: the middle of their range, and 30 cm for the last."""
+ROOM = 5.0
+"""Metres beyond which a position or a length is none of a robot arm's, and most likely centimetres."""
 # "The puck is 10 cm from the gripper" or "The puck is close to the gripper"; a name may be several words.
 _RELATION = re.compile(rf"The ([\w '-]+?) is (?:(\d+) cm from|({'|'.join(_WORDS)})) the ([\w '-]+?)[:.]")
 
@@ -32,16 +34,16 @@ class CaptionRule:
     """
 
     reach: float = 0.30
-    """Distance from gripper to thing at which nothing is achieved, in metres, above 0."""
+    """Distance from gripper to thing at which nothing is achieved, in metres, above 0, at most `ROOM`."""
     carry: float = 0.40
-    """Distance from thing to target at which nothing is achieved, in metres, above 0."""
-    name: str = "caption-rule"
+    """Distance from thing to target at which nothing is achieved, in metres, above 0, at most `ROOM`."""
+    name: str = field(default="caption-rule", init=False)
     """As tables call it."""
 
     def __post_init__(self) -> None:
-        """Refuse lengths that are not positive."""
-        check_number("reach", self.reach, above=0)
-        check_number("carry", self.carry, above=0)
+        """Refuse lengths that are not positive, or no metres."""
+        check_number("reach, in metres,", self.reach, above=0, most=ROOM)
+        check_number("carry, in metres,", self.carry, above=0, most=ROOM)
 
     def track_many(self, episodes: Sequence[tuple[str, Sequence[Step]]], *, every: int = 1) -> list[ProgressCurve]:
         """Return the curves that the captions spell out."""
@@ -49,18 +51,30 @@ class CaptionRule:
 
     def progress(self, caption: str) -> float | None:
         """Return the progress in [0, 1] that one caption tells, None where it tells none."""
-        distances = {(name, origin): _metres(cm, words) for name, cm, words, origin in _RELATION.findall(caption)}
+        distances = relations(caption)
         if len(distances) == 1 and ("target", "gripper") in distances:
             return closeness(distances["target", "gripper"], self.reach)
-        things = [name for name, origin in distances if origin == "gripper" and ("target", name) in distances]
-        if len(distances) != 2 or len(things) != 1:
+        thing = thing_in(caption)
+        if len(distances) != 2 or thing is None:
             return None
-        approach = closeness(distances[things[0], "gripper"], self.reach)
-        return staged(approach, closeness(distances["target", things[0]], self.carry))
+        approach = closeness(distances[thing, "gripper"], self.reach)
+        return staged(approach, closeness(distances["target", thing], self.carry))
 
     def _curve(self, steps: Sequence[Step], every: int) -> ProgressCurve:
         held = hold({i: self.progress(steps[i].text) for i in checkpoints(len(steps), every)}, len(steps))
         return ProgressCurve(held.values_S, held.scored_S)
+
+
+def relations(caption: str) -> dict[tuple[str, str], float]:
+    """Return the distances that a caption of `envs.captions` tells, in metres, by (name, what it is seen from)."""
+    return {(name, origin): _metres(cm, words) for name, cm, words, origin in _RELATION.findall(caption)}
+
+
+def thing_in(caption: str) -> str | None:
+    """Return what a caption of carrying calls the thing to move, None where it tells of no single one."""
+    told = relations(caption)
+    things = [name for name, origin in told if origin == "gripper" and ("target", name) in told]
+    return things[0] if len(things) == 1 else None
 
 
 def _metres(cm: str, words: str) -> float:

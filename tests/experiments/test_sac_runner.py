@@ -171,6 +171,9 @@ def test_a_shuffled_arm_hands_out_earlier_curves():
         ({"name": "a", "weight": 1.0}, "weight must be above 0 with a judge and 0 without, got 1.0 with none"),
         ({"name": "a", "judge": "oracle", "weight": 1.0, "her": True}, "set judge: none"),
         ({"name": "a", "shuffled": True}, "nothing to shuffle"),
+        ({"name": "a", "judge": "oracle", "weight": 1.0, "noise": 0.1}, "noise is for simulated .* got judge oracle; "),
+        ({"name": "a", "judge": "oracle", "weight": 1.0, "value": 0.1}, "value is for constant .* leave value out"),
+        ({"name": "a", "cache": "a.sqlite"}, "cache is for a language model as a judge, got judge none"),
         ({"name": "a", "judge": "gpt", "weight": 1.0}, "judge must be none, oracle, .* got 'gpt'"),
     ],
 )

@@ -11,11 +11,12 @@ from reach_policy import save_reach_policy
 from stable_baselines3 import SAC
 
 import rl_reward.experiments.sac as sac
+import rl_reward.experiments.sac_training as sac_training
 from rl_reward.backends import Simulated
 from rl_reward.envs.noise_space import NoiseSpace
 from rl_reward.errors import ConfigError
 from rl_reward.experiments.config import load
-from rl_reward.experiments.sac import CarryTask, SacArm, SacConfig, Steering, run
+from rl_reward.experiments.sac import CarryTask, SacArm, SacConfig, Steering, check_captions, run
 from rl_reward.experiments.sac_training import Examiner, build_env, build_model
 from rl_reward.judges.carry import Scene
 from rl_reward.judges.rule import CaptionRule
@@ -23,6 +24,7 @@ from rl_reward.judges.rule import CaptionRule
 SPARSE = SacArm("sparse -1/0")
 RULE = SacArm("caption-rule", judge="caption-rule", weight=1.0, form="additive")
 READER = SacArm("reader", judge="local:reader", reads="captions", weight=1.0, form="additive")
+PUSHING, HELD = "fetch/FetchPickAndPlace-v4", Steering("hold", chunk=3, noise_bound=1.0)
 CARRY = CarryTask(
     "block",
     start=(Scene((0.3, 0.0, 0.3), (0.0, 0.0, 0.0), (0.0, 0.5, 0.0), 1.0),),
@@ -157,7 +159,8 @@ class Reader(Simulated):
 
 
 def test_a_model_reads_each_caption_once_and_a_cache_answers_the_next_run(config, tmp_path, monkeypatch):
-    config, arm = replace(config, carry=CARRY), replace(READER, cache=str(tmp_path / "new" / "captions.sqlite"))
+    config = replace(config, env=PUSHING, steering=HELD, carry=CARRY)
+    arm = replace(READER, cache=str(tmp_path / "new" / "captions.sqlite"))
     readers = []
     monkeypatch.setattr(sac, "model_backend", lambda judge, base_url: readers.append(Reader()) or readers[-1])
     first = trained(config, arm, tmp_path / "first")
@@ -168,6 +171,38 @@ def test_a_model_reads_each_caption_once_and_a_cache_answers_the_next_run(config
     assert first.extra["unscored_rate"] == again.extra["unscored_rate"] == 0.0
     assert any("The block is" in text for text in asked), "the ends of the task are asked about"
     np.testing.assert_array_equal(weights(tmp_path / "first"), weights(tmp_path / "again"))
+
+
+@pytest.mark.parametrize(
+    ("env", "thing", "message"),
+    [
+        (PUSHING, "bloc", "thing of carry is 'bloc', the environment's captions call it 'block'; write that"),
+        ("fetch/FetchReach-v4", "block", "captions tell of no thing to move and its target"),
+    ],
+)
+def test_ends_of_another_thing_are_refused_before_the_model_is_asked(config, env, thing, message, monkeypatch):
+    reader = Reader()
+    monkeypatch.setattr(sac, "model_backend", lambda judge, base_url: reader)
+    config = replace(config, env=env, steering=None, carry=replace(CARRY, thing=thing))
+    refused(message, trained, config, READER, "nowhere")
+    assert reader.asked == []
+    refused(message, check_captions, config, READER, build_env(config, READER))
+    check_captions(config, RULE, build_env(config, RULE))
+
+
+def test_checking_the_captions_changes_nothing_that_is_learned(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(sac, "model_backend", lambda judge, base_url: Reader())
+    config = replace(config, env=PUSHING, steering=HELD, carry=CARRY)
+    trained(config, READER, tmp_path / "checked")
+    monkeypatch.setattr(sac_training, "check_captions", lambda *arguments: None)
+    trained(config, READER, tmp_path / "unchecked")
+    np.testing.assert_array_equal(weights(tmp_path / "checked"), weights(tmp_path / "unchecked"))
+
+
+def test_ends_that_are_swapped_are_refused():
+    refused(
+        r"got 0.500 m in a goal and 0.000 m in a start; are they swapped\?", CarryTask, "block", CARRY.goal, CARRY.start
+    )
 
 
 def test_captions_need_both_ends_of_the_task(config, monkeypatch):
@@ -229,6 +264,8 @@ def test_the_ketchup_experiment_runs(tmp_path):
     config = replace(
         experiment.settings, options=short, total_steps=60, eval_every=60, eval_episodes=1, learning_starts=20
     )
+    reader = experiment.arms["gemma-3-270m, potential"]
+    check_captions(config, reader, build_env(config, reader))
     result = trained(config, experiment.arms["caption-rule"], tmp_path)
     assert (result.steps, result.episodes, result.judge) == ([0, 60], 1, "caption-rule")
     assert result.extra["unscored_rate"] == 0.0

@@ -4,7 +4,7 @@ import pytest
 from rl_reward.envs.captions import Axes, carry_caption, reach_caption
 from rl_reward.errors import ConfigError
 from rl_reward.evaluation.progress_report import progress_report
-from rl_reward.judges.rule import CaptionRule
+from rl_reward.judges.rule import CaptionRule, thing_in
 from rl_reward.types import Step
 
 AXES = Axes(x=("ahead", "behind"), y=("to the left", "to the right"), z=("higher", "lower"))
@@ -74,3 +74,16 @@ def test_it_tells_carrying_from_wandering(numbers):
 def test_lengths_must_be_positive():
     with pytest.raises(ConfigError, match="carry"):
         CaptionRule(carry=0.0)
+
+
+def test_lengths_in_centimetres_are_refused():
+    with pytest.raises(ConfigError, match="reach, in metres, must be a finite number > 0 and <= 5, got 30"):
+        CaptionRule(reach=30)
+
+
+def test_the_thing_of_a_caption():
+    carrying = carry_caption([0, 0, 0.15], [0, 0, 0], [0.2, 0, 0], axes=AXES, name="alphabet soup", opening=1.0)
+    assert thing_in(carrying) == "alphabet soup"
+    assert thing_in(reach_caption([0, 0, 0], [0.1, 0, 0], axes=AXES)) is None
+    assert thing_in("The puck is at the gripper. The target is at the lid.") is None
+    assert thing_in(carrying + " " + carrying.replace("alphabet soup", "lid")) is None

@@ -6,9 +6,9 @@ import rl_reward.models as models
 from rl_reward.backends import Simulated
 from rl_reward.backends.spec import model_backend
 from rl_reward.backends.transformers_local import TransformersLocal
-from rl_reward.envs.captions import Axes
+from rl_reward.envs.captions import Axes, carry_caption, reach_caption, work_caption
 from rl_reward.errors import ConfigError
-from rl_reward.judges.carry import TASK, Scene, carry_anchors, carry_exemplars, carry_judge
+from rl_reward.judges.carry import TASK, Scene, carry_anchors, carry_exemplars, carry_judge, check_words
 from rl_reward.scale import ScoreScale
 from rl_reward.types import Step
 from rl_reward.verifier import Verifier
@@ -84,6 +84,55 @@ def test_what_a_row_of_examples_cannot_do_is_one_line():
         Verifier(Reading(), scale=ScoreScale.digits(), style="completion", exemplars=shots).compare("t", "a", "b")
     with pytest.raises(ConfigError, match="goal"):
         carry_anchors("ketchup", [START], [], axes=AXES, numbers=False)
+
+
+HANDS = {"hand": (0.1, 0.0, 0.3), "thing": (0.0, -0.1, 0.04)}
+CAPTION = {
+    numbers: carry_caption(*HANDS.values(), (0.0, 0.26, 0.05), axes=AXES, name="ketchup", opening=0.5, numbers=numbers)
+    for numbers in (True, False)
+}
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+def test_anchors_of_the_things_the_captions_tell_of_are_accepted(numbers):
+    check_words(carry_anchors("ketchup", [START], [GOAL], axes=AXES, numbers=numbers), CAPTION[numbers])
+
+
+@pytest.mark.parametrize("name", ["ketchop", "Ketchup", "the ketchup", "ketchup bottle"])
+@pytest.mark.parametrize("numbers", [True, False])
+def test_anchors_of_another_thing_are_refused_with_both_words(name, numbers):
+    anchors = carry_anchors(name, [START], [GOAL], axes=AXES, numbers=numbers)
+    with pytest.raises(ConfigError, match=f"thing of carry is '{name}', the environment's captions .* 'ketchup'; "):
+        check_words(anchors, CAPTION[numbers])
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        reach_caption(HANDS["hand"], HANDS["thing"], axes=AXES),
+        work_caption(*HANDS.values(), axes=AXES, name="ketchup", opening=1.0),
+        "A robot stands in a kitchen.",
+    ],
+)
+def test_captions_without_a_thing_and_its_target_are_refused(caption):
+    with pytest.raises(ConfigError, match=r"tell of no thing to move and its target, .* set reads: steps") as caught:
+        check_words(carry_anchors("ketchup", [START], [GOAL], axes=AXES, numbers=True), caption)
+    assert "\n" not in str(caught.value)
+
+
+def test_anchors_speak_of_the_gripper_as_the_captions_do():
+    silent = carry_caption(*HANDS.values(), (0.0, 0.26, 0.05), axes=AXES, name="ketchup")
+    mute = [Scene(scene.hand, scene.thing, scene.place, None) for scene in (START, GOAL)]
+    check_words(carry_anchors("ketchup", mute[:1], mute[1:], axes=AXES, numbers=True), silent)
+    with pytest.raises(ConfigError, match=r"do not say how far the gripper is open, .* write null as the opening"):
+        check_words(carry_anchors("ketchup", mute[:1], [GOAL], axes=AXES, numbers=True), silent)
+    with pytest.raises(ConfigError, match=r"do say how far the gripper is open, .* write a number in \[0, 1\]"):
+        check_words(carry_anchors("ketchup", [START], mute[1:], axes=AXES, numbers=True), CAPTION[True])
+
+
+def test_a_position_in_centimetres_is_refused():
+    with pytest.raises(ConfigError, match=r"place of a scene, in metres, must be .* <= 5, got 26"):
+        Scene((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0, 26, 4), 1.0)
 
 
 @pytest.mark.skipif(
