@@ -36,9 +36,13 @@ def model_backend(spec: str, *, base_url: str | None = None) -> Backend:
         return OpenAICompatible(name, base_url=base_url)
     from rl_reward.backends.transformers_local import TransformersLocal
 
-    return TransformersLocal(_folder(name))
+    return TransformersLocal(fetched(name))
 
 
-def _folder(name: str) -> str | Path:
-    """Return where the local model `name` is: what the user has here comes before the models we know by name."""
+def fetched(name: str) -> str | Path:
+    """Return where the local model `name` is: what the user has here comes before the models we know by name.
+
+    Raises:
+        ConfigError: We know it by name, and it is not fetched yet.
+    """
     return models.folder(name) if name in models.MODELS and not Path(name).exists() else name

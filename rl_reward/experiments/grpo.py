@@ -37,6 +37,8 @@ class JudgeConfig:
     """A built-in set of criteria, or a .toml or .md file; for language models."""
     few_shot: bool = False
     """Show a language model judged additions beside their answers instead of instructions; for base models."""
+    exemplars: str | None = None
+    """The same with examples of your own: a jsonl file of {"task": ..., "candidate": ..., "level": "0" to "9"}."""
     reference: bool = False
     """Show the right answer to a language model, after the task."""
     levels: int = 20
@@ -57,6 +59,11 @@ class JudgeConfig:
     """Groups whose scores differ less (sample std, score units) earn nothing from the judge; null: the reward's own."""
     max_unscored: float = 0.2
     """Share of unscored rows that stops the run."""
+
+    def __post_init__(self) -> None:
+        """Refuse two sets of examples."""
+        if self.few_shot and self.exemplars is not None:
+            raise ConfigError(f"few_shot and exemplars are two sets of examples; leave one out, got {self.exemplars!r}")
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,8 @@ class GrpoConfig:
     y_label = "exact-answer accuracy"
 
     model: str = "additions"
-    """The policy: "additions" or "long-additions" for the small ones that ship, or a path or name of any causal LM."""
+    """The policy: "additions" or "long-additions" for the small ones that ship, a model that `rl-reward fetch-model`
+    fetched, or a path or name of any causal LM."""
     dataset: str = "additions"
     """"additions" (two digits), "long-additions" (three and four), a dataset of the Hugging Face hub, or a json, jsonl,
     csv or parquet file."""
@@ -144,6 +152,8 @@ class GrpoConfig:
     """Column with the problem."""
     answer_column: str = "answer"
     """Column with the answer, or a solution with the answer in a box."""
+    answer_form: Literal["boxed", "plain"] = "boxed"
+    r"""Where a completion has its answer: in \boxed{}, or anywhere; there the last number or expression counts."""
     instruction: str = ""
     """Appended to every problem, which then becomes a user message."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +19,7 @@ from rl_reward.errors import ConfigError
 from rl_reward.experiments.additions.exemplars import CRITERION, EXEMPLARS
 from rl_reward.experiments.additions.task import DIGITS, credit_so_far, partial_credit
 from rl_reward.experiments.grpo import GrpoArm, GrpoConfig
+from rl_reward.prompts import Exemplar
 from rl_reward.scale import ScoreScale
 from rl_reward.scores import ProgressCurve, Ranking, Score
 from rl_reward.types import Candidate, Trajectory
@@ -46,14 +49,37 @@ def judge_of(config: GrpoConfig, arm: GrpoArm, seed: int) -> Verifier | Shuffled
 def _question(config: GrpoConfig, arm: GrpoArm) -> dict[str, Any]:
     """Return how the judge is asked."""
     judge = config.judge
-    if judge.few_shot and is_model(arm.judge):
-        return {"criteria": [CRITERION], "scale": ScoreScale.digits(), "exemplars": EXEMPLARS, "style": "completion"}
+    if (judge.few_shot or judge.exemplars) and is_model(arm.judge):
+        shots = EXEMPLARS if judge.exemplars is None else exemplars_of(Path(judge.exemplars))
+        return {"criteria": [CRITERION], "scale": ScoreScale.digits(), "exemplars": shots, "style": "completion"}
     return {
         "criteria": judge.criteria if is_model(arm.judge) else None,
         "scale": ScoreScale.letters(judge.levels),
         "repeats": judge.repeats,
         "analysis": judge.analysis,
     }
+
+
+def exemplars_of(file: Path) -> tuple[Exemplar, ...]:
+    """Return the judged examples of a jsonl file, one or more.
+
+    Raises:
+        ConfigError: The file cannot be read, is empty, or a line is no example.
+    """
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read exemplars {str(file)!r}: {error.strerror or error}") from error
+    shots: list[Exemplar] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            shots.append(Exemplar(**json.loads(line)))
+        except (TypeError, ValueError) as error:
+            wanted = '{"task": ..., "candidate": ..., "level": "0" to "9"}'
+            raise ConfigError(f"{file}:{number} must be {wanted}, got {line!r:.80}") from error
+    if not shots:
+        raise ConfigError(f"exemplars {str(file)!r} holds no line; give 4 or more judged examples")
+    return tuple(shots)
 
 
 def _backend(config: GrpoConfig, arm: GrpoArm, seed: int) -> Backend:

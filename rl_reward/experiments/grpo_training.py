@@ -13,7 +13,7 @@ from rl_reward.adapters.trl import Text, VerifierReward, text_of
 from rl_reward.adapters.trl.rows import Correct
 from rl_reward.adapters.trl.step_credit import StepCreditConfig, StepCreditGRPOTrainer
 from rl_reward.adapters.trl.step_reward import ProgressReward
-from rl_reward.backends.spec import is_model
+from rl_reward.backends.spec import fetched, is_model
 from rl_reward.errors import ConfigError, MissingExtraError
 from rl_reward.experiments.additions.task import DIGITS
 from rl_reward.experiments.generation import completions
@@ -86,6 +86,7 @@ def load_data(config: GrpoConfig) -> MathData:
         answer=config.answer_column,
         instruction=config.instruction,
         eval_problems=config.eval_problems,
+        answer_form=config.answer_form,
     )
 
 
@@ -184,7 +185,8 @@ def policy_of(config: GrpoConfig) -> tuple[Any, Any]:
         return load_policy(POLICIES[config.model])
     tokenizer_class: Any = AutoTokenizer
     try:
-        return config.model, tokenizer_class.from_pretrained(config.model, padding_side="left")
+        name = str(fetched(config.model))
+        return name, tokenizer_class.from_pretrained(name, padding_side="left")
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot load model {config.model!r}: {' '.join(str(error).split())[:200]}") from error
 

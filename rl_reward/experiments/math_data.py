@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl_reward.errors import ConfigError, MissingExtraError
 from rl_reward.experiments.additions import task as additions
+
+if TYPE_CHECKING:
+    from rl_reward.experiments.math_answers import AnswerForm
 
 Row = Mapping[str, Any]
 """A problem: "prompt" (text or messages) and "answer" (text)."""
@@ -45,9 +47,17 @@ def load_additions(dataset: str, eval_problems: int) -> MathData:
 
 
 def load_dataset(
-    source: str, *, split: str, eval_split: str, prompt: str, answer: str, instruction: str, eval_problems: int
+    source: str,
+    *,
+    split: str,
+    eval_split: str,
+    prompt: str,
+    answer: str,
+    instruction: str,
+    eval_problems: int,
+    answer_form: AnswerForm = "boxed",
 ) -> MathData:
-    r"""Return a dataset of the Hugging Face hub or a local file (json, jsonl, csv, parquet); answers stand in \boxed{}.
+    r"""Return a dataset of the Hugging Face hub or a local file (json, jsonl, csv, parquet).
 
     Args:
         source: Name on the hub, or path of a file or folder.
@@ -58,10 +68,15 @@ def load_dataset(
         answer: Column with the answer, or with a solution that has it in \boxed{}.
         instruction: Appended to problems that are text, and then handed over as a user message.
         eval_problems: How many problems are held out.
+        answer_form: Where completions have their answer; see `rl_reward.experiments.math_answers`.
 
     Raises:
         ConfigError: A split or a column is missing, or too few rows are there.
+        MissingExtraError: math-verify is not installed.
     """
+    # Imported here because the additions do without math-verify.
+    from rl_reward.experiments import math_answers
+
     if eval_split and Path(source).suffix in _FILES:
         raise ConfigError(f"a file has no splits; leave eval_split empty to hold its last rows out, got {eval_split!r}")
     rows = _read(source, split, prompt, answer, instruction)
@@ -71,31 +86,12 @@ def load_dataset(
         raise ConfigError(
             f"{source} has too few rows for {eval_problems} eval_problems; lower it or name an eval_split"
         )
-    return MathData(train, held_out[:eval_problems], boxed_correct, lambda text: boxed(text) is not None)
-
-
-def boxed(text: str) -> str | None:
-    r"""Return what stands in the last complete \boxed{...} of `text`, None where there is none."""
-    start = text.rfind(r"\boxed{")
-    depth = 0
-    for end, character in enumerate(text[start:] if start >= 0 else "", start):
-        depth += (character == "{") - (character == "}")
-        if character == "}" and depth == 0:
-            return text[start + len(r"\boxed{") : end]
-    return None
-
-
-def boxed_correct(completion: str, answer: str) -> bool:
-    r"""Return whether the last \boxed{} of `completion` reads like `answer`, blanks and $ aside.
-
-    Texts are compared, not values: 1/2 is not 0.5.
-    """
-    given = boxed(completion)
-    return given is not None and _plain(given) == _plain(boxed(answer) or answer)
-
-
-def _plain(answer: str) -> str:
-    return re.sub(r"[\s$]|\\[!,;]", "", answer).replace(r"\dfrac", r"\frac")
+    return MathData(
+        train,
+        held_out[:eval_problems],
+        partial(math_answers.correct, form=answer_form),
+        partial(math_answers.well_formed, form=answer_form),
+    )
 
 
 def _read(source: str, split: str, prompt: str, answer: str, instruction: str) -> list[Row]:

@@ -11,11 +11,13 @@ from safetensors.numpy import load_file
 
 from rl_reward import Score
 from rl_reward.adapters.trl.step_reward import NOTHING_YET
+from rl_reward.backends import Simulated
 from rl_reward.errors import ConfigError
 from rl_reward.experiments import config as configs
+from rl_reward.experiments import grpo_judges
 from rl_reward.experiments.grpo import GrpoArm, GrpoConfig, JudgeConfig, run
 from rl_reward.experiments.grpo_judges import ShuffledInGroups, judge_of
-from rl_reward.experiments.math_data import boxed, boxed_correct, load_dataset
+from rl_reward.experiments.math_data import load_dataset
 
 ROOT = Path(__file__).parents[2]
 SHORT = GrpoConfig(group_size=4, prompts_per_step=4, max_steps=2, eval_every=1, eval_problems=20)
@@ -247,27 +249,6 @@ def test_no_such_dataset_is_a_config_error(tmp_path):
         load_dataset(str(tmp_path / "missing.jsonl"), **COLUMNS, instruction="")
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        (r"\boxed{4}", "4"),
-        (r"first \boxed{3}, no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
-        (r"\boxed{4", None),
-        ("4", None),
-        ("", None),
-    ],
-)
-def test_the_last_complete_box_is_the_answer(text, answer):
-    assert boxed(text) == answer
-
-
-def test_boxes_are_compared_as_text_blanks_aside():
-    assert boxed_correct(r"\boxed{\dfrac{1}{2}}", r"so $x=\boxed{ \frac{1} {2} }$")
-    assert boxed_correct(r"\boxed{$4$}", "4")
-    assert not boxed_correct(r"\boxed{0.5}", r"\boxed{\frac{1}{2}}")
-    assert not boxed_correct("4", "4")
-
-
 def test_any_model_and_any_dataset_train_through_the_same_config(math_file, tmp_path):
     from rl_reward.experiments.additions.policy import POLICIES
 
@@ -321,3 +302,44 @@ def test_the_flat_script_trains_the_same_policy(trained, tmp_path, capsys):
     assert curve == result.success
     assert same(weights, load_file(tmp_path / "policy" / "model.safetensors"))
     assert "exact answers" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------- a judge's own examples
+
+
+def test_exemplars_of_ones_own_are_read_from_a_file_and_asked(tmp_path, monkeypatch):
+    file = tmp_path / "judged.jsonl"
+    file.write_text(
+        '{"task": "1+1=", "candidate": "2", "level": "9"}\n{"task": "1+1=", "candidate": "3", "level": "1"}\n'
+    )
+    asked = []
+    judge = Simulated(lambda request: asked.append(request) or 0.5)
+    monkeypatch.setattr(grpo_judges, "_backend", lambda *_: judge)
+    arm = GrpoArm("judge", judge="local:some", weight=0.1)
+    verifier = judge_of(GrpoConfig(judge=JudgeConfig(exemplars=str(file))), arm, 0)
+    assert verifier.score("2+2=", "4").value is not None
+    told = "".join(message.text for message in asked[0].messages)
+    assert all(told.count(f"1+1=\n{said}") or said in told for said in ("2", "3")) and "2+2=" in told
+    assert "Reference" not in told, "and nothing of the additions that ship"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "holds no line"),
+        ("{}", r"judged.jsonl:1 must be .*got '\{\}'"),
+        ("2", "judged.jsonl:1 must be"),
+        (None, "cannot read exemplars .*No such file"),
+    ],
+)
+def test_a_file_that_holds_no_exemplars_is_one_line(tmp_path, content, says):
+    file = tmp_path / "judged.jsonl"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=says):
+        grpo_judges.exemplars_of(file)
+
+
+def test_two_sets_of_examples_are_refused():
+    with pytest.raises(ConfigError, match="two sets of examples"):
+        JudgeConfig(few_shot=True, exemplars="mine.jsonl")

@@ -1,0 +1,64 @@
+"""Final answers: where they stand, and that values count and not how they are written."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("math_verify")
+
+from rl_reward.experiments.math_answers import boxed, correct, well_formed
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{4}", "4"),
+        (r"first \boxed{3}, no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{4", None),
+        ("4", None),
+        ("", None),
+    ],
+)
+def test_the_last_complete_box_is_the_answer(text, answer):
+    assert boxed(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        (r"\boxed{\dfrac{1}{2}}", r"so $x=\boxed{ \frac{1} {2} }$"),
+        (r"\boxed{$4$}", "4"),
+        (r"\boxed{0.5}", r"\boxed{\frac{1}{2}}"),
+        (r"first \boxed{3}, no, \boxed{1 + x}", "x + 1"),
+        (r"\boxed{1,000}", "1000"),
+        (r"\boxed{east}", "east"),
+    ],
+)
+def test_a_boxed_answer_counts_by_its_value(completion, answer):
+    assert correct(completion, answer, "boxed") and well_formed(completion, "boxed")
+
+
+def test_without_a_box_there_is_no_boxed_answer():
+    assert not correct("4", "4", "boxed") and not well_formed("4", "boxed")
+    assert not correct(r"\boxed{5}", "4", "boxed")
+    assert not correct(r"\boxed{}", "4", "boxed")
+
+
+@pytest.mark.parametrize(
+    ("completion", "right"),
+    [("0 - 4 = -4", True), ("The answer is -4.", True), ("-4", True), ("4", False), ("It is -4, or 5", False)],
+)
+def test_in_plain_text_the_last_number_counts(completion, right):
+    assert correct(completion, "-4", "plain") is right and well_formed(completion, "plain")
+
+
+def test_words_without_a_number_are_no_plain_answer():
+    assert not correct("No.", "-4", "plain") and not well_formed("No.", "plain") and not well_formed("", "plain")
+
+
+def test_a_thread_of_its_own_judges_alike():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(correct("it is 0.5", "1/2", "plain")))
+    thread.start()
+    thread.join()
+    assert found == [True]
