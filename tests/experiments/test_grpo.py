@@ -309,9 +309,8 @@ def test_the_flat_script_trains_the_same_policy(trained, tmp_path, capsys):
 
 def test_exemplars_of_ones_own_are_read_from_a_file_and_asked(tmp_path, monkeypatch):
     file = tmp_path / "judged.jsonl"
-    file.write_text(
-        '{"task": "1+1=", "candidate": "2", "level": "9"}\n{"task": "1+1=", "candidate": "3", "level": "1"}\n'
-    )
+    shots = [{"task": "1+1=", "candidate": "2", "level": "9"}, {"task": "5+5=", "candidate": "3", "level": "1"}]
+    file.write_text("".join(json.dumps(shot) + "\n" for shot in shots))
     asked = []
     judge = Simulated(lambda request: asked.append(request) or 0.5)
     monkeypatch.setattr(grpo_judges, "_backend", lambda *_: judge)
@@ -319,8 +318,8 @@ def test_exemplars_of_ones_own_are_read_from_a_file_and_asked(tmp_path, monkeypa
     verifier = judge_of(GrpoConfig(judge=JudgeConfig(exemplars=str(file))), arm, 0)
     assert verifier.score("2+2=", "4").value is not None
     told = "".join(message.text for message in asked[0].messages)
-    assert all(told.count(f"1+1=\n{said}") or said in told for said in ("2", "3")) and "2+2=" in told
-    assert "Reference" not in told, "and nothing of the additions that ship"
+    places = [told.index(f"Task: {task}") for task in ("1+1=", "5+5=", "2+2=")]
+    assert places == sorted(places) and told.count("Task: ") == 3, "the file's examples, then the question"
 
 
 @pytest.mark.parametrize(
