@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import sys
 from pathlib import Path
 
-from rl_reward.experiments.facts import facts
+from rl_reward.experiments.facts import command, facts
 from rl_reward.experiments.report import write_report
 from rl_reward.experiments.results import Comparison, RunResult
 from training import tools
@@ -40,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         primary=tools.ARMS["turns"],
         illustrative=options.seeds < 5,
         config=runs[0].extra["settings"],
-        environment={**facts(), "command": shlex.join(["python -m training.compare_tools", *sys.argv[1:]])},
+        environment={**facts(), "command": command("python -m training.compare_tools")},
         runs=runs,
     )
     comparison.save(options.folder / "results.json")
