@@ -19,6 +19,21 @@ def test_only_the_criterion_varies_and_it_stands_at_the_tail():
     assert first.removesuffix("Right. Is it right?") == second.removesuffix("Tidy. Is it tidy?")
 
 
+def test_candidates_share_all_that_does_not_depend_on_them():
+    first, second = (prompt(pointwise("add", c, RIGHT, SCALE)) for c in ("1+1=2", "3"))
+    begin, after = first.index("1+1=2"), first.index("</candidate>\n") + len("</candidate>\n")
+    assert second[:begin] == first[:begin]
+    assert "LEVEL being one of A, B, C," in first[:begin] and "<score>LEVEL</score>" in first[:begin]
+    assert first[after:] == "Rate it, A to T.\nCriterion: Right. Is it right?"
+
+
+def test_pairs_share_their_first_candidate():
+    first, second = (prompt(pairwise("add", "1+1=2", c, RIGHT, SCALE)) for c in ("2", "3"))
+    shared = first.index("<candidate_B>\n") + len("<candidate_B>\n")
+    assert second[:shared] == first[:shared]
+    assert first.endswith("</candidate_B>\nRate both, A to T.\nCriterion: Right. Is it right?")
+
+
 def test_a_longer_episode_begins_like_the_shorter_one():
     steps = [Step("reach"), Step("grasp"), Step("lift")]
     shorter, longer = (prompt(progress("lift it", Trajectory(tuple(steps[:n])), RIGHT, SCALE)) for n in (2, 3))
@@ -79,7 +94,7 @@ def test_honest_text_is_left_alone():
 def test_hostile_text_leaves_exactly_one_fence(text):
     shown = prompt(pointwise(text, text, RIGHT, SCALE))
     assert shown.count("<candidate>\n") == shown.count("</candidate>\n") == 1
-    assert shown.index("Criterion:") > shown.index("</candidate>\n")
+    assert shown.index("Criterion:") > shown.index("Rate it, A to T.") > shown.index("</candidate>\n")
 
 
 def test_a_step_cannot_pretend_to_be_three():
@@ -104,6 +119,8 @@ def test_each_image_follows_its_step(tmp_path):
 
 def test_a_sampled_analysis_is_asked_for_before_the_verdict():
     assert "First write a short analysis" in prompt(pointwise("t", "c", RIGHT, SCALE, analysis=True))
+    asked = prompt(pointwise("t", "c", RIGHT, SCALE, analysis=True)).split("</candidate>\n")[1]
+    assert "end with <score>LEVEL</score>" in asked, "what to write is told after the candidate, too"
     assert "nothing else" in prompt(pointwise("t", "c", RIGHT, SCALE))
 
 

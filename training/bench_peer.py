@@ -17,12 +17,15 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, mode
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rl_reward import Verifier
 from rl_reward.backends import OpenAICompatible
@@ -188,39 +191,56 @@ def fewer(found: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, fl
 # -- A local model: the group of 16 in one go against one prompt at a time
 
 
-def local(folder: str | None) -> dict[str, Any]:
-    """Return seconds and CPU seconds of one group, scored one by one and as a tournament, both ways of asking."""
+def local(folder: str | None, rounds: int) -> dict[str, Any]:
+    """Return what one group takes, scored one by one and as a tournament, in both ways of asking, sides in turn."""
     from rl_reward.backends import TransformersLocal
     from training.bench import random_model
 
     model = folder or random_model()
     criteria = dict(list(CRITERIA.items())[:1])
-    asks: dict[str, Callable[[Verifier], Any]] = {
-        "pointwise, 3 criteria": lambda judge: judge.score_many([(TASK, one) for one in group()]),
-        "tournament, 1 criterion": lambda judge: judge.rank_many([(TASK, group())], pivots=PIVOTS, criteria=criteria),
+    asks: dict[str, Callable[[Verifier], Sequence[float | None]]] = {
+        "pointwise, 3 criteria": lambda judge: [
+            score.value for score in judge.score_many([(TASK, one) for one in group()])
+        ],
+        "tournament, 1 criterion": lambda judge: judge.rank_many([(TASK, group())], pivots=PIVOTS, criteria=criteria)[
+            0
+        ].scores.tolist(),
     }
-    results: dict[str, Any] = {}
-    for name, ask in asks.items():
-        sides = {
-            "together": Verifier(TransformersLocal(model), criteria=CRITERIA, min_coverage=0.0, max_concurrency=1000),
-            # Room for one token keeps nothing from one prompt to the next.
-            "one_at_a_time": Verifier(
-                TransformersLocal(model, max_cached_tokens=1), criteria=CRITERIA, min_coverage=0.0, max_concurrency=1
-            ),
-        }
-        took: dict[str, float] = {}
+    sides = {
+        "together": Verifier(TransformersLocal(model), criteria=CRITERIA, min_coverage=0.0, max_concurrency=1000),
+        # Room for one token keeps nothing from one prompt to the next.
+        "one_at_a_time": Verifier(
+            TransformersLocal(model, max_cached_tokens=1), criteria=CRITERIA, min_coverage=0.0, max_concurrency=1
+        ),
+    }
+    for judge in sides.values():
+        judge.score("Warm up.", "Ready.")
+    results = {name: compared(sides, ask, rounds) for name, ask in asks.items()}
+    return {"model": Path(model).name if folder else "small LLaMA, random weights", "rounds": rounds, **results}
+
+
+def compared(
+    sides: Mapping[str, Verifier], ask: Callable[[Verifier], Sequence[float | None]], rounds: int
+) -> dict[str, float | list[float]]:
+    """Return seconds and CPU seconds of every round of both sides, the median ratios, and how far scores differ."""
+    took: dict[str, list[float]] = {f"{kind}_{side}": [] for kind in ("seconds", "cpu_seconds") for side in sides}
+    said: dict[str, NDArray[np.float64]] = {}
+    for _ in range(rounds):
         for side, judge in sides.items():
-            judge.score("Warm up.", "Ready.")
             wall, cpu = time.perf_counter(), cpu_seconds()
-            ask(judge)
-            took[f"seconds_{side}"], took[f"cpu_seconds_{side}"] = time.perf_counter() - wall, cpu_seconds() - cpu
-        ratios = {
-            f"fewer_{kind}": took[f"{kind}_one_at_a_time"] / took[f"{kind}_together"]
-            for kind in ("seconds", "cpu_seconds")
-        }
-        results[name] = {**took, **ratios}
-        print(name, results[name], file=sys.stderr, flush=True)
-    return {"model": Path(model).name if folder else "small LLaMA, random weights", **results}
+            said[side] = np.array(ask(judge), np.float64)
+            took[f"seconds_{side}"].append(time.perf_counter() - wall)
+            took[f"cpu_seconds_{side}"].append(cpu_seconds() - cpu)
+    ratios = {
+        f"fewer_{kind}": median(
+            alone / shared
+            for alone, shared in zip(took[f"{kind}_one_at_a_time"], took[f"{kind}_together"], strict=True)
+        )
+        for kind in ("seconds", "cpu_seconds")
+    }
+    gap = float(np.abs(np.subtract(*said.values())).max())
+    print(took, ratios, gap, file=sys.stderr, flush=True)
+    return {**took, **ratios, "largest_difference": gap}
 
 
 # -- The report
@@ -264,7 +284,7 @@ def main() -> None:
         results["http"] = {"facts": head, "latencies": latencies}
         print(*map(table, latencies), sep="\n")
     if "local" in options.which:
-        results["local"] = {"facts": head, "load": os.getloadavg()[0], **local(options.local_model)}
+        results["local"] = {"facts": head, "load": os.getloadavg()[0], **local(options.local_model, options.rounds)}
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(results, indent=1) + "\n")

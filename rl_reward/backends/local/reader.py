@@ -24,10 +24,11 @@ _BATCH_DEPENDENT_ROPE = ("dynamic", "longrope")
 class CausalReader:
     """Next-token log-probabilities, exact over the whole vocabulary.
 
-    The tokens of a batch lie in one row. Each attends to its own prefix only (a mask) and stands at its own position
-    (`position_ids`), so a prefix that many sequences share is one run of tokens. Keys and values stay until `forget`,
-    and sequences that continue earlier ones cost their new tokens alone. A model that cannot do this (recurrent layers,
-    positions by index) is found out once, here, and is then given one sequence at a time.
+    What sequences share is read first, what branches off it in rows beside each other. Each token attends to its own
+    prefix only (a mask) and stands at its own position (`position_ids`), so several branches fit into a row. Keys and
+    values stay until `forget`, and sequences that continue earlier ones cost their new tokens alone. A model that
+    cannot do this (recurrent layers, positions by index) is found out once, here, and is then given one sequence at a
+    time.
 
     Images are tokens with numbers of their own (`Vision`): each distinct one is looked at once, and what stands before
     and after it is shared like words. That is right where the language model takes an image as inputs in a row. A model
@@ -42,7 +43,7 @@ class CausalReader:
         self._pass_tokens = pass_tokens
         accepted = inspect.signature(model.forward).parameters
         self._cache_name = "cache" if "cache" in accepted else "past_key_values"
-        self._picks_rows = "logits_to_keep" in accepted
+        self._picks_columns = "logits_to_keep" in accepted
         self._windows = _windows(model)
         self.tokens_read = 0
         """Tokens that went through the model so far."""
@@ -59,7 +60,7 @@ class CausalReader:
     def forget(self) -> None:
         """Free the keys and values."""
         self._tree = TokenTree()
-        self._held: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._held: list[tuple[torch.Tensor, ...]] = []
 
     @torch.inference_mode()
     def read(self, sequences: Sequence[list[int]]) -> torch.Tensor:
@@ -82,55 +83,66 @@ class CausalReader:
     def _plain(self, tokens: list[int]) -> torch.Tensor:
         """Return the log-probabilities [V] after one sequence, from one forward pass over all of it."""
         sight = self._sight(tokens)
-        inputs = sight.inputs(tokens) if sight else self._words(tokens)
-        return self._forward(tokens, np.array([len(tokens) - 1]), use_cache=False, **inputs)[0]
+        inputs = sight.inputs(tokens) if sight else {"input_ids": self._tensor([tokens])}
+        self.tokens_read += len(tokens)
+        return self._forward(np.array([0]), np.array([len(tokens) - 1]), use_cache=False, **inputs)[0]
 
-    def _shared(self, sequences: Sequence[list[int]]) -> list[torch.Tensor]:
+    def _shared(self, sequences: Sequence[list[int]], limit: int | None = None) -> list[torch.Tensor]:
         row_of: dict[int, torch.Tensor] = {}
-        for step in self._tree.grow(sequences, self._pass_tokens):
+        for step in self._tree.grow(sequences, limit or self._pass_tokens):
             row_of.update(zip(step.sequences_R.tolist(), self._run(step), strict=True))
         return [row_of[i] for i in range(len(sequences))]
 
     def _run(self, step: Pass) -> torch.Tensor:
         """Run one pass, hold its keys and values, return the log-probabilities [R, V] at its ends."""
-        stored, tokens = self._tensor(step.stored_C), step.tokens_Q.tolist()
         cache: Any = DynamicCache()
-        for layer, (keys, values) in enumerate(self._held):
-            cache.update(keys[:, :, stored], values[:, :, stored], layer)
-        how = {"position_ids": self._tensor(step.positions_Q)[None], "attention_mask": self._mask(step)}
-        sight = self._sight(tokens)
-        how |= {"inputs_embeds": sight.embed(tokens)} if sight else self._words(tokens)
-        logprobs = self._forward(tokens, step.rows_R, use_cache=True, **how, **{self._cache_name: cache})
-        fresh = [(layer.keys[:, :, len(stored) :], layer.values[:, :, len(stored) :]) for layer in cache.layers]
-        self._held = [_joined(old, new) for old, new in zip(self._held, fresh, strict=True)] if self._held else fresh
+        stored_BC = self._tensor(step.stored_BC)
+        for layer, pair in enumerate(self._held):
+            cache.update(*(held[:, stored_BC].transpose(0, 1) for held in pair), layer)
+        how = {"position_ids": self._tensor(step.positions_BQ), "attention_mask": self._mask(step)}
+        tokens = step.tokens_BQ.flatten().tolist()
+        if sight := self._sight(tokens):
+            how["inputs_embeds"] = sight.embed(tokens).reshape(*step.tokens_BQ.shape, -1)
+        else:
+            how["input_ids"] = self._tensor(step.tokens_BQ)
+        self.tokens_read += int((step.nodes_BQ >= 0).sum())
+        logprobs = self._forward(step.rows_R, step.columns_R, use_cache=True, **how, **{self._cache_name: cache})
+        self._hold(step, cache)
         return logprobs
 
-    def _words(self, tokens: list[int]) -> dict[str, torch.Tensor]:
-        return {"input_ids": self._tensor([tokens])}
+    def _hold(self, step: Pass, cache: Any) -> None:
+        """Keep the new keys and values of `cache`, by node."""
+        real_BQ = step.nodes_BQ >= 0
+        nodes, (b, q) = self._tensor(step.nodes_BQ[real_BQ]), map(self._tensor, np.nonzero(real_BQ))
+        if not self._held:
+            self._held = [(_none_of(layer.keys), _none_of(layer.values)) for layer in cache.layers]
+        self._held = [tuple(_roomy(held, len(self._tree)) for held in pair) for pair in self._held]
+        for pair, layer in zip(self._held, cache.layers, strict=True):
+            for held, seen in zip(pair, (layer.keys, layer.values), strict=True):
+                held[:, nodes] = seen.transpose(0, 1)[:, b, q + step.stored_BC.shape[1]]
 
-    def _forward(self, tokens: list[int], rows_R: Ints, **how: Any) -> torch.Tensor:
-        """Return the log-probabilities [R, V] at `rows_R` of one pass over `tokens`; `how` goes to the model."""
-        rows = self._tensor(rows_R)
-        if self._picks_rows:
-            how["logits_to_keep"] = rows
-        self.tokens_read += len(tokens)
-        logits_QV = cast(torch.Tensor, self._model(**how).logits)[0]
-        return torch.log_softmax((logits_QV if self._picks_rows else logits_QV[rows]).float(), dim=-1)
+    def _forward(self, rows_R: Ints, columns_R: Ints, **how: Any) -> torch.Tensor:
+        """Return the log-probabilities [R, V] at these places of one pass; `how` goes to the model."""
+        if self._picks_columns:
+            columns, columns_R = np.unique(columns_R, return_inverse=True)
+            how["logits_to_keep"] = self._tensor(columns)
+        logits_BQV = cast(torch.Tensor, self._model(**how).logits)
+        return torch.log_softmax(logits_BQV[self._tensor(rows_R), self._tensor(columns_R)].float(), dim=-1)
 
     def _mask(self, step: Pass) -> torch.Tensor | dict[str, torch.Tensor]:
-        """Return what each kind of layer adds to its attention scores, float [1, 1, Q, K]: 0, or the lowest number."""
-        distance_QK = step.positions_Q[:, None] - step.positions_K[None]
+        """Return what each kind of layer adds to its attention scores, float [B, 1, Q, K]: 0, or the lowest number."""
+        distance_BQK = step.positions_BQ[:, :, None] - step.positions_BK[:, None]
         masks = {
-            kind: self._additive(step.visible_QK if window is None else step.visible_QK & (distance_QK < window))
+            kind: self._additive(step.visible_BQK if window is None else step.visible_BQK & (distance_BQK < window))
             for kind, window in (self._windows or {}).items()
         }
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
-    def _additive(self, visible_QK: NDArray[np.bool_]) -> torch.Tensor:
-        hidden = self._tensor(~visible_QK)
+    def _additive(self, visible_BQK: NDArray[np.bool_]) -> torch.Tensor:
+        hidden = self._tensor(~visible_BQK)
         # A float mask means the same to every attention kernel; a boolean one is added as 0 and 1 by the eager kernel.
         mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=hidden.device)
-        return mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)[None, None]
+        return mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)[:, None]
 
     def _tensor(self, values: Any) -> torch.Tensor:
         return torch.tensor(values, device=self._model.device)
@@ -142,34 +154,39 @@ class CausalReader:
             return self._warn("prompt", "its layers or positions do not allow it")
         vocabulary = cast(torch.Tensor, self._model.get_input_embeddings().weight).shape[0]
         tokens: list[int] = np.random.default_rng(0).integers(vocabulary, size=30).tolist()
-        return self._agrees(
-            "prompt", [tokens[:12], tokens[:7] + tokens[12:18], tokens[:7] + tokens[12:15] + tokens[20:24], tokens[24:]]
-        )
+        asked = [tokens[:12], tokens[:7] + tokens[12:18], tokens[:7] + tokens[12:15] + tokens[20:24], tokens[24:]]
+        # A few tokens in a pass, so that there are stored tokens, several rows and padding.
+        return self._agrees("prompt", asked, limit=min(12, self._pass_tokens))
 
-    def _agrees(self, what: str, sequences: list[list[int]]) -> bool:
+    def _agrees(self, what: str, sequences: list[list[int]], limit: int | None = None) -> bool:
         """Return whether shared and plain reading of `sequences` agree; say so in the log if not."""
-        limit = 1e-3 if self._model.dtype == torch.float32 else 0.5
+        allowed = 1e-3 if self._model.dtype == torch.float32 else 0.5
         try:
             plain = torch.stack([self._plain(tokens) for tokens in sequences])
-            gap = float((torch.stack(self._shared(sequences)) - plain).abs().max())
+            gap = float((torch.stack(self._shared(sequences, limit)) - plain).abs().max())
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # model code of any origin: whatever it raises means that it cannot do this
             return self._warn(what, f"{type(error).__name__}: {error}")
         finally:
             self.forget()
-        return gap <= limit or self._warn(what, f"log-probabilities with shared prefixes differ by {gap:.2g}")
+        return gap <= allowed or self._warn(what, f"log-probabilities with shared prefixes differ by {gap:.2g}")
 
     def _warn(self, what: str, why: str) -> bool:
         _log.warning("%s is given one %s at a time: %s", type(self._model).__name__, what, why)
         return False
 
 
-Pair = tuple[torch.Tensor, torch.Tensor]
+def _none_of(seen_BHKD: torch.Tensor) -> torch.Tensor:
+    """Return room for keys or values, [H, nodes, D], for none as yet."""
+    return seen_BHKD.new_empty(seen_BHKD.shape[1], 0, seen_BHKD.shape[3])
 
 
-def _joined(old: Pair, new: Pair) -> Pair:
-    return torch.cat([old[0], new[0]], dim=2), torch.cat([old[1], new[1]], dim=2)
+def _roomy(held: torch.Tensor, nodes: int) -> torch.Tensor:
+    """Return `held` with room for `nodes`; what it holds is copied once for all passes of a `read`."""
+    missing = nodes - held.shape[1]
+    # Padding points at nodes that may not be read yet: masked or not, a NaN left in memory would spread.
+    return torch.cat([held, held.new_zeros(held.shape[0], missing, held.shape[2])], dim=1) if missing > 0 else held
 
 
 def _windows(model: PreTrainedModel) -> dict[str, int | None] | None:

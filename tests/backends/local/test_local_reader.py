@@ -25,7 +25,7 @@ def checkpoints(length=60):
     return [*asked, tokens, tokens[:20], tokens[:20]]
 
 
-@pytest.mark.parametrize("pass_tokens", [8, 512])
+@pytest.mark.parametrize("pass_tokens", [8, 48, 512])
 @pytest.mark.parametrize("kind", SHARING)
 def test_shared_prefixes_change_nothing(kind, pass_tokens):
     model = tiny_model(kind, vocabulary=VOCABULARY)
@@ -55,6 +55,25 @@ def test_a_prefix_goes_through_the_model_once():
     reader.forget()
     reader.read([[*trunk, 3, 4]])
     assert reader.tokens_read - before == 61 + 52
+
+
+def test_a_tree_of_many_branches_runs_in_short_rows():
+    model = tiny_model(vocabulary=VOCABULARY)
+    reader, shapes = CausalReader(model, pass_tokens=64), []
+    asked = [[*range(40), 50 + answer, *range(12), 80 + question] for answer in range(8) for question in range(3)]
+    expected = plain(model, asked)
+    model.register_forward_pre_hook(lambda _, args, kwargs: shapes.append(kwargs["input_ids"].shape), with_kwargs=True)
+    torch.testing.assert_close(reader.read(asked), expected, atol=1e-4, rtol=0)
+    assert [tuple(shape) for shape in shapes] == [(1, 40), (4, 16), (4, 16)]
+
+
+def test_memory_that_nothing_has_filled_is_not_read(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *shape: self.new_full(shape, float("nan")))
+    model = tiny_model(vocabulary=VOCABULARY)
+    asked = [[1, 2], [*range(5, 40)], [*range(5, 30), 3], [*range(5, 20), 4]]
+    reader = CausalReader(model, pass_tokens=8)
+    assert reader.shares_prefixes
+    torch.testing.assert_close(reader.read(asked), plain(model, asked), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["mpt", "mamba"])
