@@ -7,6 +7,7 @@ import io
 import pickle
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -69,6 +70,20 @@ class Request:
     def text(self) -> str:
         """The text of the (first) candidate."""
         return self.candidate if isinstance(self.candidate, str) else self.candidate.text
+
+    @cached_property
+    def subject(self) -> str:
+        """A digest of what is asked about, however the prompt words it: kind, task, criterion, candidates, repeat."""
+        digest = hashlib.sha256()
+        for piece in (self.kind, self.tags, self.task, self.criterion, self.sampled, self.draw):
+            digest.update(repr(piece).encode("utf-8", "surrogatepass") + b"\0")
+        for candidate in self.candidates:
+            digest.update(b"candidate\0" + (_content(candidate) if isinstance(candidate, str) else b""))
+            for step in _steps(candidate):
+                image = Path(step.image) if isinstance(step.image, str) else step.image
+                for piece in (_content(step.text), b"" if image is None else _content(image), _pickled(step.data)):
+                    digest.update(piece + b"\0")
+        return digest.hexdigest()
 
     @cached_property
     def key(self) -> str:

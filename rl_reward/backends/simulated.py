@@ -25,7 +25,7 @@ class Simulated:
         q <- clip(clip(truth + noise * N(0, 1) + bias + slot_bias [slot A] + length_bias * characters / 1000)
                   / (1 - saturation))
 
-    The same request gives the same reply; `draw` and `seed` change the noise.
+    The noise belongs to what is asked about and not to how a prompt words it; `draw` and `seed` change it.
     """
 
     sees_data = True
@@ -79,7 +79,7 @@ class Simulated:
 
     async def reply(self, request: Request) -> Reply:
         """Answer with the distribution of the (faulty) quality at every tag."""
-        random = np.random.default_rng([self._seed, int(request.key[:16], 16)])
+        random = np.random.default_rng([self._seed, int(request.subject[:16], 16)])
         usage = Usage(calls=1, prompt_tokens=sum(len(m.text) for m in request.messages) // 4, completion_tokens=1)
         if random.random() < self._unscored_rate:
             return Reply((Token("I cannot rate this."),), "I cannot rate this.", usage=usage)

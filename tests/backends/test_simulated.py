@@ -5,7 +5,8 @@ import pytest
 
 from rl_reward import ConfigError, ScoreScale, Verifier, read_score
 from rl_reward.backends import Simulated
-from rl_reward.backends.base import Request
+from rl_reward.backends.base import Message, Request
+from rl_reward.types import Step, Trajectory
 
 
 def judged(judge, text="x", scale=None, **fields):
@@ -32,6 +33,26 @@ def test_noise_has_its_standard_deviation_and_is_fixed_by_seed_and_draw():
     assert np.std(values) == pytest.approx(0.1, abs=0.015)
     assert judged(judge, draw=7) == values[7]
     assert judged(Simulated(lambda r: 0.5, noise=0.1, seed=4), draw=7) != values[7]
+
+
+def test_noise_belongs_to_what_is_judged_and_not_to_how_it_is_asked():
+    judge = Simulated(lambda r: 0.5, noise=0.1)
+
+    def value(*steps, said="Rate it.", scale=20, **changed):
+        about = {"task": "t", "criterion": "c", "candidates": (Trajectory(steps or (Step("x"),)),), **changed}
+        request = Request("progress", (Message("user", (said,)),), ("score",), ScoreScale.letters(scale), **about)
+        return read_score(asyncio.run(judge.reply(request)), "score", request.scale).value
+
+    assert value() == value(said="Please rate it, A to T.") == pytest.approx(value(scale=5))
+    others = [
+        value(task="u"),
+        value(criterion="d"),
+        value(draw=1),
+        value(Step("y")),
+        value(Step("x", data={"done": 1})),
+    ]
+    others += [value(Step("x"), Step("x")), value(Step("x", image=np.zeros((2, 2, 3), np.uint8)))]
+    assert len({value(), *others}) == 8
 
 
 def test_slot_bias_favours_slot_a_of_a_pair_only():
