@@ -6,7 +6,7 @@ import re
 import threading
 from typing import Any, Literal
 
-from rl_reward.errors import MissingExtraError
+from rl_reward.errors import ConfigError, MissingExtraError
 
 try:
     import math_verify
@@ -18,8 +18,8 @@ _library: Any = math_verify
 AnswerForm = Literal["boxed", "plain"]
 r"""Where an answer stands: in the last \boxed{}, or anywhere; there the last number or expression counts."""
 
-# Seconds for one text. math-verify keeps time by a signal, which Python allows on the main thread alone.
-_LIMIT_S = 5
+# A policy may write 9^9^9^9, or five thousand numbers: seconds and characters for one answer.
+_LIMIT_S, _LONGEST = 2, 300
 
 
 def correct(completion: str, answer: str, form: AnswerForm) -> bool:
@@ -29,21 +29,26 @@ def correct(completion: str, answer: str, form: AnswerForm) -> bool:
         completion: What the policy wrote.
         answer: The answer, or a solution that has it in \boxed{}.
         form: Where the completion has to give it.
+
+    Raises:
+        ConfigError: This is not the main thread, where alone math-verify can keep time.
     """
     wanted = boxed(answer) or answer
-    given = boxed(completion) if form == "boxed" else completion
+    given = boxed(completion) if form == "boxed" else completion[-_LONGEST:]
     if given is None:
         return False
     if _plain(given) == _plain(wanted):
         return True
+    if form == "boxed" and len(given) > _LONGEST:
+        return False
     if form == "boxed":
         given, wanted = (rf"\boxed{{{text}}}" for text in (given, wanted))
-    return bool(_library.verify(values(wanted), values(given), timeout_seconds=_limit()))
+    return bool(_library.verify(values(wanted), values(given), timeout_seconds=_LIMIT_S))
 
 
 def well_formed(completion: str, form: AnswerForm) -> bool:
     """Return whether an answer can be read at all, right or wrong."""
-    return boxed(completion) is not None if form == "boxed" else bool(values(completion))
+    return boxed(completion) is not None if form == "boxed" else bool(values(completion[-_LONGEST:]))
 
 
 def boxed(text: str) -> str | None:
@@ -58,12 +63,10 @@ def boxed(text: str) -> str | None:
 
 
 def values(text: str) -> list[Any]:
-    """Return what math-verify reads in `text`, empty where that is nothing."""
-    return _library.parse(text, parsing_timeout=_limit())
-
-
-def _limit() -> int | None:
-    return _LIMIT_S if threading.current_thread() is threading.main_thread() else None
+    """Return what math-verify reads in `text`, empty where that is nothing or takes too long."""
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError("answers are compared on the main thread, where a time limit holds; call from there")
+    return _library.parse(text, parsing_timeout=_LIMIT_S)
 
 
 def _plain(answer: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("math_verify")
 
+from rl_reward.errors import ConfigError
 from rl_reward.experiments.math_answers import boxed, correct, well_formed
 
 
@@ -32,6 +33,7 @@ def test_the_last_complete_box_is_the_answer(text, answer):
         (r"first \boxed{3}, no, \boxed{1 + x}", "x + 1"),
         (r"\boxed{1,000}", "1000"),
         (r"\boxed{east}", "east"),
+        (r"\boxed{" + "+".join("1" * 150) + "}", "150"),  # 299 characters
     ],
 )
 def test_a_boxed_answer_counts_by_its_value(completion, answer):
@@ -56,9 +58,23 @@ def test_words_without_a_number_are_no_plain_answer():
     assert not correct("No.", "-4", "plain") and not well_formed("No.", "plain") and not well_formed("", "plain")
 
 
-def test_a_thread_of_its_own_judges_alike():
+def test_a_thread_of_its_own_could_hang_and_is_refused():
     found = []
-    thread = threading.Thread(target=lambda: found.append(correct("it is 0.5", "1/2", "plain")))
+
+    def off_the_main_thread():
+        with pytest.raises(ConfigError, match="on the main thread"):
+            correct("it is 0.5", "1/2", "plain")
+        found.append(True)
+
+    thread = threading.Thread(target=off_the_main_thread)
     thread.start()
     thread.join()
     assert found == [True]
+
+
+@pytest.mark.parametrize(
+    "hostile", ["9^9^9^9", " ".join(map(str, range(5000))), "(" * 2000 + "1" + ")" * 2000, "7" * 50_000]
+)
+def test_hostile_answers_are_wrong_and_end(hostile):
+    assert not correct(hostile, "42", "plain")
+    assert not correct(rf"\boxed{{{hostile}}}", "42", "boxed")
