@@ -104,9 +104,20 @@ def _targets(summary: Summary) -> str | Table:
     if not summary.targets:
         return f"No target: base {summary.base:.2f} plus 10 points is above 1."
     rows = [_target_row(summary, arm, index) for index in range(len(summary.targets)) for arm in summary.arms]
-    return Table(
-        ("target", "arm", "steps", "runs", "median of runs", f"speed-up over {summary.comparator} [95 %]"), rows
-    )
+    head = ("target", "arm", "steps", "runs", "median of runs", f"speed-up over {summary.comparator} [95 %]")
+    if (per_step := _completions_per_step(summary)) is not None:
+        head, budget = (*head, "completions"), int(summary.steps_S[-1] * per_step)
+        reached = [arm.reached[index] for index in range(len(summary.targets)) for arm in summary.arms]
+        rows = [(*row, steps(one.curve * per_step, budget)) for row, one in zip(rows, reached, strict=True)]
+    return Table(head, rows)
+
+
+def _completions_per_step(summary: Summary) -> float | None:
+    """Return how many completions an optimizer step took, None where that is not the same in all runs, or not known."""
+    counts = [run.extra.get("completions") for run in summary.comparison.runs]
+    last = int(summary.steps_S[-1])
+    per_step = {None if count is None else count[-1] / last for count in counts}
+    return per_step.pop() if len(per_step) == 1 else None
 
 
 def _target_row(summary: Summary, arm: ArmSummary, index: int) -> tuple[str, ...]:

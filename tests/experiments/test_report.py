@@ -169,6 +169,19 @@ def test_arms_without_a_common_seed_are_not_compared() -> None:
     assert "no common seed |" in markdown(summary)
 
 
+def test_targets_are_told_in_completions_where_every_run_counts_them() -> None:
+    counted = {"extra": {"completions": [128 * step for step in STEPS]}}
+    runs = [run(arm, seed, how, **counted) for arm, how in (("sparse", SLOW), ("simulated", FAST)) for seed in (0, 1)]
+    summary = summarize(comparison({}, runs=runs, baselines=["sparse"]))
+    report = markdown(summary)
+    first = summary.arm("simulated").reached[0].curve
+    assert f"| {first:,.0f} | 2/2 reached | {first:,.0f} |" in report
+    assert "| completions |" in report and f"| {128 * first:,.0f} |\n" in report
+    assert "completions" not in markdown(
+        summarize(comparison({}, runs=[*runs, run("sparse", 2, SLOW)], baselines=["sparse"]))
+    )
+
+
 def test_judge_and_costs_are_means_per_run() -> None:
     cost = {"judge": "simulated(noise=0.1)", "judge_seconds": 1.5, "wall_seconds": 60.0}
     judged = [
