@@ -153,7 +153,7 @@ class GrpoConfig:
     answer_column: str = "answer"
     """Column with the answer, or a solution with the answer in a box."""
     answer_form: Literal["boxed", "plain"] = "boxed"
-    r"""Where a completion has its answer: in \boxed{}, or anywhere; there the last number or expression counts."""
+    r"""Where a completion has its answer: in \boxed{}, or anywhere; there the last number counts."""
     instruction: str = ""
     """Appended to every problem, which then becomes a user message."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -1,4 +1,8 @@
-r"""Is the final answer of a text right? Answers stand in \boxed{}, or in plain words; math-verify compares values."""
+r"""Is the final answer of a text right? Answers stand in \boxed{}, or in plain words; math-verify compares values.
+
+A sum that was asked for has the value of its answer, so a policy that writes it down again would be right: SmolLM2
+found that within ten optimizer steps. Where the answer is a number, a number must be given, and nothing to work out.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,16 @@ except ImportError as error:
 # It says nothing of its types.
 _library: Any = math_verify
 AnswerForm = Literal["boxed", "plain"]
-r"""Where an answer stands: in the last \boxed{}, or anywhere; there the last number or expression counts."""
+r"""Where an answer stands: in the last \boxed{}, or anywhere; there the last number counts, or fraction of two."""
 
 # A policy may write 9^9^9^9, or five thousand numbers: seconds and characters for one answer.
 _LIMIT_S, _LONGEST = 2, 300
+# A minus is a sign of the number where no number stands right before it.
+_NUMBER = re.compile(r"(?:(?<![\d.,)])[-\u2212])?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
+# Sums, differences, products, powers, factorials; a fraction, too, where the answer is a whole number.
+_WORK = re.compile(r"[+*^!\u00d7\u22c5\u00b7\u00f7]|(?<=[\w)}])\s*[-\u2212]|\\(?:times|cdot|div|sum|prod|pm)\b")
+_DIVISION = re.compile(r"/|\\[dt]?frac")
+_WHOLE, _NUMERIC = re.compile(r"[-\u2212]?\d[\d,]*"), re.compile(r"[-\u2212]?[\d.,/]+|[-\u2212]?\\frac\{\d+\}\{\d+\}")
 
 
 def correct(completion: str, answer: str, form: AnswerForm) -> bool:
@@ -34,12 +44,12 @@ def correct(completion: str, answer: str, form: AnswerForm) -> bool:
         ConfigError: This is not the main thread, where alone math-verify can keep time.
     """
     wanted = boxed(answer) or answer
-    given = boxed(completion) if form == "boxed" else completion[-_LONGEST:]
-    if given is None:
+    given = boxed(completion) if form == "boxed" else last_number(completion)
+    if given is None or not is_worked_out(given, wanted):
         return False
     if _plain(given) == _plain(wanted):
         return True
-    if form == "boxed" and len(given) > _LONGEST:
+    if len(given) > _LONGEST:
         return False
     if form == "boxed":
         given, wanted = (rf"\boxed{{{text}}}" for text in (given, wanted))
@@ -48,7 +58,21 @@ def correct(completion: str, answer: str, form: AnswerForm) -> bool:
 
 def well_formed(completion: str, form: AnswerForm) -> bool:
     """Return whether an answer can be read at all, right or wrong."""
-    return boxed(completion) is not None if form == "boxed" else bool(values(completion[-_LONGEST:]))
+    return boxed(completion) is not None if form == "boxed" else last_number(completion) is not None
+
+
+def last_number(text: str) -> str | None:
+    """Return the last number of `text`, or fraction of two, None where there is none."""
+    found = _NUMBER.findall(text[-_LONGEST:])
+    return found[-1].rstrip(",") if found else None
+
+
+def is_worked_out(given: str, wanted: str) -> bool:
+    """Return whether `given` leaves nothing to work out: no sum for a number, no fraction for a whole number."""
+    wanted = _plain(wanted)
+    if _WHOLE.fullmatch(wanted) and _DIVISION.search(given):
+        return False
+    return not (_NUMERIC.fullmatch(wanted) and _WORK.search(given))
 
 
 def boxed(text: str) -> str | None:

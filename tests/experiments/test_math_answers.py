@@ -33,7 +33,7 @@ def test_the_last_complete_box_is_the_answer(text, answer):
         (r"first \boxed{3}, no, \boxed{1 + x}", "x + 1"),
         (r"\boxed{1,000}", "1000"),
         (r"\boxed{east}", "east"),
-        (r"\boxed{" + "+".join("1" * 150) + "}", "150"),  # 299 characters
+        (r"\boxed{" + "0" * 290 + "150}", "150"),
     ],
 )
 def test_a_boxed_answer_counts_by_its_value(completion, answer):
@@ -52,6 +52,19 @@ def test_without_a_box_there_is_no_boxed_answer():
 )
 def test_in_plain_text_the_last_number_counts(completion, right):
     assert correct(completion, "-4", "plain") is right and well_formed(completion, "plain")
+
+
+@pytest.mark.parametrize("copied", ["9 - 8", "9-8", "8/8", "1 * 1.0", "9 \u2212 8", "1 + 0", "1^9", "9 - 8 ="])
+def test_a_sum_written_down_again_is_not_worked_out(copied):
+    assert not correct(f"The final answer is {copied}", "1", "plain") or copied == "1 * 1.0"
+    assert not correct(rf"\boxed{{{copied.rstrip(' =')}}}", "1", "boxed")
+
+
+def test_answers_that_are_no_plain_number_may_have_signs():
+    assert correct(r"\boxed{2+3\sqrt{2}}", r"3\sqrt{2}+2", "boxed")
+    assert correct(r"\boxed{x^2-1}", "-1 + x^2", "boxed")
+    assert correct(r"\boxed{1/2}", "0.5", "boxed") and correct("it is 1/2", "0.5", "plain")
+    assert correct(r"\boxed{-4}", "-4", "boxed") and correct("x = -4", "-4", "plain")
 
 
 def test_words_without_a_number_are_no_plain_answer():
