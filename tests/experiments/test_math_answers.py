@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("math_verify")
 
-from rl_reward.errors import ConfigError
 from rl_reward.experiments.math_answers import boxed, correct, well_formed
 
 
@@ -71,18 +70,18 @@ def test_words_without_a_number_are_no_plain_answer():
     assert not correct("No.", "-4", "plain") and not well_formed("No.", "plain") and not well_formed("", "plain")
 
 
-def test_a_thread_of_its_own_could_hang_and_is_refused():
+def test_a_thread_of_its_own_has_no_time_limit_and_still_ends():
     found = []
 
     def off_the_main_thread():
-        with pytest.raises(ConfigError, match="on the main thread"):
-            correct("it is 0.5", "1/2", "plain")
-        found.append(True)
+        found.append(correct("it is 0.5", "1/2", "plain"))
+        for tower in ("9^{9^{9^{9}}}", "(9^9)^9^9", "x^{99999}", "100000!!", r"\sum_{n=1}^{10^9} n"):
+            found.append(correct(rf"\boxed{{{tower}}}", "x", "boxed"))
 
     thread = threading.Thread(target=off_the_main_thread)
     thread.start()
     thread.join()
-    assert found == [True]
+    assert found == [True] + [False] * 5
 
 
 @pytest.mark.parametrize(
