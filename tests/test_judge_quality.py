@@ -12,7 +12,7 @@ from rl_reward.evaluation.efficiency import PairedDifference
 from rl_reward.evaluation.intervals import Interval
 from rl_reward.experiments.additions.task import partial_credit, problems
 from rl_reward.experiments.grpo import GrpoArm, GrpoConfig
-from training.judge_quality import Measured, accuracy, judged, table
+from training.judge_quality import Measured, accuracy, grouped, judged, table
 
 GROUPS = []
 for problem in problems("evaluation")[:40]:
@@ -31,6 +31,14 @@ USES = {
 def scores_of(use: str, **faults):
     arm = GrpoArm("simulated", judge="simulated", **USES[use], **faults)
     return asyncio.run(judged(GrpoConfig(), arm, GROUPS))
+
+
+def test_answers_are_grouped_by_their_problem_however_many_there_are():
+    rounds = [("1+1=", "2;0#2"), ("2+2=", ""), ("3+3=", "6;0#6")] * 2 + [("1+1=", "3;0#3")]
+    groups = grouped(rounds)
+    assert [len(group) for group in groups] == [3, 2, 2]
+    assert all(len({prompt for prompt, _ in group}) == 1 for group in groups)
+    assert groups[0][2] == ("1+1=", "3;0#3") and groups[1][0][1], "an empty answer is heard as the reward hears it"
 
 
 def test_accuracy_by_hand():

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rl_reward.adapters.trl.judging import EMPTY_COMPLETION
 from rl_reward.evaluation.agreement import pair_counts
 from rl_reward.evaluation.efficiency import PairedDifference
-from rl_reward.experiments.additions.task import Addition, correct, partial_credit
+from rl_reward.experiments.additions.task import Addition, correct, partial_credit, problems
 from rl_reward.experiments.config import load
 from rl_reward.experiments.grpo import GrpoArm, GrpoConfig
 from rl_reward.experiments.grpo_judges import judge_of
@@ -40,7 +40,7 @@ from training.build_additions import written
 
 Array = NDArray[np.float64]
 CONFIG = "configs/grpo/judge_quality.yaml"
-GROUP, PROBLEMS = 8, 400
+GROUP = 8
 MARKERS = {"pointwise": ("o", "#0072B2"), "tournament": ("s", "#E69F00"), "step credit": ("^", "#009E73")}
 
 
@@ -71,9 +71,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     # 1. Answers of the policy that training starts from: every held-out problem eight times.
     torch.manual_seed(3)
-    answers = written(experiment.settings.dataset, "evaluation", GROUP * PROBLEMS, 1.0)
-    seen = [(prompt, working or EMPTY_COMPLETION) for prompt, working in answers]
-    groups = [seen[problem::PROBLEMS] for problem in range(PROBLEMS)]
+    dataset = experiment.settings.dataset
+    groups = grouped(written(dataset, "evaluation", GROUP * len(problems("evaluation", dataset)), 1.0))
 
     # 2. Every judge on them.
     arms = [arm for name, arm in experiment.arms.items() if name in summary.against]
@@ -84,6 +83,14 @@ def main(arguments: list[str] | None = None) -> None:
     (options.folder / "accuracy.md").write_text(report + "\n")
     figure(measured, summary).savefig(options.folder / "accuracy.png", format="png")
     print(report)
+
+
+def grouped(answers: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """Return (prompt, working) pairs as the reward hears them, those of one prompt together."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for prompt, working in answers:
+        groups.setdefault(prompt, []).append((prompt, working or EMPTY_COMPLETION))
+    return list(groups.values())
 
 
 def measure(
