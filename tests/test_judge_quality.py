@@ -67,5 +67,7 @@ def test_a_length_bias_shows_and_a_slot_bias_evens_out():
 
 
 def test_the_table_says_accuracy_and_endpoint():
-    one = Measured("simulated", "pointwise", 0.9, 0.8, PairedDifference(0.01, Interval(-0.02, 0.04), 0.5, 5))
+    one = Measured(
+        "simulated", "pointwise", "noise", 0.2, 0.9, 0.8, PairedDifference(0.01, Interval(-0.02, 0.04), 0.5, 5)
+    )
     assert table([one]).markdown().endswith("| simulated | 0.90 | 0.80 | +0.010 [-0.020, +0.040] |")

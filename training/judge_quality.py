@@ -41,7 +41,13 @@ from training.build_additions import written
 Array = NDArray[np.float64]
 CONFIG = "configs/grpo/judge_quality.yaml"
 GROUP = 8
-MARKERS = {"pointwise": ("o", "#0072B2"), "tournament": ("s", "#E69F00"), "step credit": ("^", "#009E73")}
+USES = ("pointwise", "tournament", "step credit")
+FAULTS = {
+    "noise": ("o", "#0072B2"),
+    "length bias": ("^", "#009E73"),
+    "slot bias": ("s", "#E69F00"),
+    "shuffled": ("X", "#8C8C8C"),
+}
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,12 @@ class Measured:
 
     name: str
     """The arm."""
-    kind: str
-    """"pointwise", "tournament" or "step credit"."""
+    use: str
+    """One of `USES`."""
+    fault: str
+    """One of `FAULTS`."""
+    size: float
+    """How much of it; 0: none, or the judge is shuffled."""
     right_above_wrong: float
     """Share of pairs of a right and a wrong answer that the judge orders right, ties one half."""
     better_above_worse: float
@@ -103,13 +113,24 @@ def measure(
     hopeless = [not right_G.any() for right_G in right]
     difference = summary.against[arm.name].difference
     assert difference is not None
+    fault, size = fault_of(arm)
     return Measured(
         arm.name,
         "step credit" if arm.credit != "none" else arm.mode,
+        fault,
+        size,
         accuracy(scores, right),
         accuracy(*([one for one, h in zip(of, hopeless, strict=True) if h] for of in (scores, share))),
         difference,
     )
+
+
+def fault_of(arm: GrpoArm) -> tuple[str, float]:
+    """Return what is wrong with the judge of `arm`, and how much."""
+    if arm.shuffled:
+        return "shuffled", 0.0
+    biases = {"length bias": arm.length_bias, "slot bias": arm.slot_bias}
+    return next(((fault, size) for fault, size in biases.items() if size), ("noise", arm.noise))
 
 
 async def judged(config: GrpoConfig, arm: GrpoArm, groups: Sequence[Sequence[tuple[str, str]]]) -> list[Array]:
@@ -156,26 +177,37 @@ def table(measured: Sequence[Measured]) -> Table:
 
 
 def figure(measured: Sequence[Measured], summary: Summary) -> Figure:
-    """Return the endpoint over the accuracy, one marker for each way to use a judge."""
-    picture = Figure(figsize=(7.5, 4.8), dpi=160, layout="constrained")
-    axes = picture.add_subplot()
-    axes.axhline(0.0, color="black", lw=1)
-    axes.axvline(0.5, color="#999999", lw=0.8, ls=":")
-    for kind, (marker, color) in MARKERS.items():
-        for one in (one for one in measured if one.kind == kind):
-            x, y, around = one.right_above_wrong, one.difference.mean, one.difference.interval
-            assert around is not None, "judge quality needs several seeds"
-            axes.plot((x, x), (around.low, around.high), color=color, lw=1)
-            axes.plot(x, y, marker, color=color)
-            if "bias" in one.name or "shuffled" in one.name:
-                axes.annotate(one.name, (x, y), (5, -9), textcoords="offset points", size=6, color="#666666")
-        axes.plot([], [], marker, color=color, label=kind)
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_xlabel("pairs of a right and a wrong answer that the simulated judge orders right")
+    """Return the endpoint over the accuracy, one panel for each way to use a judge, one marker for each fault."""
+    picture = Figure(figsize=(10.5, 4.2), dpi=160, layout="constrained")
+    panels = picture.subplots(1, len(USES), sharex=True, sharey=True)
+    for axes, use in zip(panels, USES, strict=True):
+        axes.axhline(0.0, color="black", lw=1)
+        axes.axvline(0.5, color="#999999", lw=0.8, ls=":")
+        for one in (one for one in measured if one.use == use):
+            mark(axes, one)
+        axes.set_title(use)
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     seeds = len(summary.arms[0].seeds)
-    axes.set_ylabel(f"area under the accuracy curve\nminus that of the sparse arm ({seeds} seeds, 95 %)")
-    axes.legend(frameon=False, title="judge used as")
+    panels[0].set_ylabel(f"area under the accuracy curve minus\nthat of the sparse arm ({seeds} seeds, 95 % interval)")
+    picture.supxlabel("pairs of a right and a wrong answer that the simulated judge orders right", fontsize=10)
+    for fault, (marker, color) in FAULTS.items():
+        panels[0].plot([], [], marker, color=color, label=fault)
+    panels[0].legend(frameon=False, title="fault, its size beside it", loc="lower left")
     return picture
+
+
+def mark(axes: Any, one: Measured) -> None:
+    """Draw one arm, beside others of the same accuracy rather than over them."""
+    marker, color = FAULTS[one.fault]
+    biased = "bias" in one.fault
+    x = one.right_above_wrong + 0.015 * biased
+    y, around = one.difference.mean, one.difference.interval
+    assert around is not None, "judge quality needs several seeds"
+    axes.plot((x, x), (around.low, around.high), color=color, lw=1)
+    axes.plot(x, y, marker, color=color)
+    if one.size:
+        small = {"ha": "left" if biased else "right", "size": 7, "color": color}
+        axes.annotate(f"{one.size:g}", (x, y), (5 if biased else -5, 3), textcoords="offset points", **small)
 
 
 if __name__ == "__main__":
