@@ -135,16 +135,19 @@ class Reader(Simulated):
 
 def test_a_whole_report(tmp_path, monkeypatch):
     monkeypatch.setattr(sac, "model_backend", lambda judge, base_url: Reader())
-    report.main(["--config", str(CONFIG), "--task", HANDLE, "--each", "2", "--model", "reader", "--out", str(tmp_path)])
+    chosen = ["--config", str(CONFIG), "--task", HANDLE, "--model", "reader", "--repeats", "1", "3"]
+    report.main([*chosen, "--each", "2", "--out", str(tmp_path)])
     records = json.loads((tmp_path / "report.json").read_text())
     assert list(records) == ["failure", "near", "changes"]
-    judges = ["oracle", "simulated(noise=0.1)", "caption-rule", "reader"]
+    judges = ["oracle", "simulated(noise=0.1)", "caption-rule", "reader", "reader x 3"]
     assert [row["judge"] for row in records["near"]["rows"]] == [row["judge"] for row in records["changes"]] == judges
-    oracle, noisy, rule, reader = records["changes"]
+    oracle, noisy, rule, reader, thrice = records["changes"]
     assert oracle["correlation"] == pytest.approx(1.0) and oracle["noise"] < 0.01
     assert noisy["noise"] > 0.03
     # The reader's anchors are the ends of the task, so its scale differs from the rule's, and its order does not.
     assert reader["correlation"] == pytest.approx(rule["correlation"], abs=0.05)
+    # No order of examples sways it, so asking more often changes nothing.
+    assert thrice["correlation"] == pytest.approx(reader["correlation"])
     text = (tmp_path / "report.md").read_text()
     assert "Successes against near episodes:" in text and "| near the thing |" in text
 

@@ -6,7 +6,7 @@
 
 The config is one of SAC whose `carry` says what the language model reads captions of. Episodes are those of
 `training.judge_episodes`, from starts that no training or evaluation uses. On one core the ketchup task takes some
-minutes, one of MetaWorld's less than one; --cache keeps the language model's answers.
+minutes, one of MetaWorld's less than one, and --repeats as many times that; --cache keeps the language model's answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--task", help="name of the experiment, where the file holds several")
     parser.add_argument("--out", type=Path, required=True, help="folder for report.md and report.json")
     parser.add_argument("--model", default="gemma-3-270m", help="fetched model, or the folder of one")
+    parser.add_argument("--repeats", type=int, nargs="+", default=[1], help="how often it is asked about a caption")
     parser.add_argument("--each", type=int, default=15, help="episodes of each kind")
     parser.add_argument("--threshold", type=float, default=0.8, help="final score that counts as judged a success")
     parser.add_argument("--cache", help="file that keeps the language model's answers")
@@ -56,8 +57,9 @@ def main(arguments: list[str] | None = None) -> None:
     # 1. Episodes, with captions that print numbers and with captions in words only.
     starts = {"starts": "sampled"} if "starts" in config.options else {}
     env = make(config.env, **{**config.options, **starts, "stride": config.chunk})
-    arms = arms_of(options.model, options.cache)
-    check_captions(config, arms[options.model], env)
+    arms = arms_of(options.model, options.repeats, options.cache)
+    for arm in arms.values():
+        check_captions(config, arm, env)
     kinds = kinds_of(env, config, options.each)
     episodes = [episode for kind in kinds.values() for episode in kind]
 
@@ -127,13 +129,15 @@ def chosen(experiments: Sequence[Experiment], task: str | None) -> Experiment:
     return found[0]
 
 
-def arms_of(model: str, cache: str | None) -> dict[str, SacArm]:
+def arms_of(model: str, repeats: Sequence[int], cache: str | None) -> dict[str, SacArm]:
     """Return the judges by name, each as an arm would have it."""
+    reader = SacArm(model, judge=f"local:{model}", reads="captions", cache=cache, weight=1.0)
+    readers = {model if k == 1 else f"{model} x {k}": replace(reader, repeats=k) for k in repeats}
     return {
         "oracle": SacArm("oracle", judge="oracle", weight=1.0),
         "simulated(noise=0.1)": SacArm("simulated(noise=0.1)", judge="simulated", noise=0.1, weight=1.0),
         "caption-rule": SacArm("caption-rule", judge="caption-rule", weight=1.0),
-        model: SacArm(model, judge=f"local:{model}", reads="captions", cache=cache, weight=1.0),
+        **readers,
     }
 
 

@@ -41,7 +41,7 @@ Reads = Literal["steps", "captions"]
 _SPEAKS_TO = {
     **dict.fromkeys(("noise", "bias", "saturation", "unscored_rate"), "simulated"),
     "value": "constant",
-    **dict.fromkeys(("base_url", "max_images", "cache", "criteria"), "a language model"),
+    **dict.fromkeys(("base_url", "max_images", "cache", "criteria", "repeats"), "a language model"),
 }
 
 
@@ -244,6 +244,8 @@ class SacArm:
     """File that keeps a language model's answers, shared by all runs; None: every run asks anew."""
     criteria: str = "manipulation"
     """What a language model is asked: a built-in set of criteria, or a .toml or .md file."""
+    repeats: int = 1
+    """K, times it is asked about a caption, >= 1; a repeat draws the order of the examples anew."""
 
     def __post_init__(self) -> None:
         """Check that judge, weight and name belong together."""
@@ -251,6 +253,7 @@ class SacArm:
             raise ConfigError(f"judge must be {', '.join(JUDGES)}, {FORMS}, got {self.judge!r}")
         check_number("weight", self.weight, least=0)
         check_number("value", self.value, least=0, most=1)
+        check_int("repeats", self.repeats, least=1)
         if (self.judge == "none") != (self.weight == 0.0):
             raise ConfigError(f"weight must be above 0 with a judge and 0 without, got {self.weight} with {self.judge}")
         for name, listener in _SPEAKS_TO.items():
@@ -265,6 +268,11 @@ class SacArm:
             raise ConfigError(f"reads: captions is for a language model, got judge {self.judge}")
         if self.reads == "captions" and (self.criteria != "manipulation" or self.max_images is not None):
             raise ConfigError("criteria and max_images say nothing to a judge that reads captions; leave them out")
+        if self.reads == "steps" and self.repeats > 1:
+            raise ConfigError(
+                f"repeats draw the order of examples anew, and reads: steps shows none, got {self.repeats}; set reads: "
+                "captions, or leave repeats out"
+            )
         if self.form == "step_cost" and self.reward != "zero_one":
             raise ConfigError("step_cost subtracts 1 itself; set reward: zero_one")
         if self.judge == "simulated" and (full := self._simulated(0).name) not in self.name:
@@ -358,7 +366,7 @@ def _caption_judge(backend: Backend, config: SacConfig, arm: SacArm) -> CaptionJ
     numbers = config_of(config.env, **config.options).numbers
     ends = config.carry.anchors(config.env, numbers=numbers)
     shots = push_exemplars(axes=axes, numbers=numbers) if config.examples == "push" else None
-    return carry_judge(backend, axes=axes, numbers=numbers, anchors=ends, exemplars=shots)
+    return carry_judge(backend, axes=axes, numbers=numbers, anchors=ends, exemplars=shots, repeats=arm.repeats)
 
 
 def _true_progress(request: Request) -> float:

@@ -139,6 +139,7 @@ def carry_judge(
     numbers: bool,
     anchors: Anchors | None = None,
     exemplars: Sequence[Exemplar] | None = None,
+    repeats: int = 1,
 ) -> CaptionJudge:
     """Return a judge of carry captions for a small base model: short examples, digits, no instructions.
 
@@ -148,12 +149,15 @@ def carry_judge(
         numbers: Whether its captions print numbers.
         anchors: See `CaptionJudge` and `carry_anchors`.
         exemplars: Judged captions, worded as the environment words them; `carry_exemplars` by default.
+        repeats: K, times a caption is asked, >= 1: the examples in their order, then in orders drawn anew. The order
+            sways a small model; the mean over orders is less so.
     """
     verifier = Verifier(
         backend,
         criteria=[_CRITERION],
         scale=ScoreScale.digits(),
         exemplars=carry_exemplars(axes=axes, numbers=numbers) if exemplars is None else exemplars,
+        repeats=repeats,
         style="completion",
         min_coverage=_MIN_COVERAGE,
     )

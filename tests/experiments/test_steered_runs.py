@@ -242,6 +242,31 @@ def test_a_wrong_number_of_steering_is_one_clear_line(options, message):
     refused(message, Steering, "ketchup", **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"repeats": 0}, "repeats must be an integer of at least 1, got 0"),
+        ({"repeats": 3, "reads": "steps"}, "reads: steps shows none, got 3; set reads: captions, or leave repeats out"),
+        (
+            {"repeats": 3, "judge": "oracle", "reads": "steps"},
+            "repeats is for a language model as a judge, got judge oracle",
+        ),
+    ],
+)
+def test_wrong_repeats_of_a_judge_are_one_clear_line(options, message):
+    refused(message, replace, READER, **options)
+
+
+def test_a_caption_is_asked_as_often_as_the_arm_repeats(config, monkeypatch):
+    reader = Reader()
+    monkeypatch.setattr(sac, "model_backend", lambda judge, base_url: reader)
+    config = replace(config, env=PUSHING, steering=HELD, carry=CARRY)
+    _, info = build_env(config, READER).reset(seed=0)
+    judge = replace(READER, repeats=3).judge_of(config, 0)
+    judge.track_many([("Push the block.", [info["rl_reward"]])])
+    assert len(reader.asked) == 3 * judge.asked > 0
+
+
 def test_a_policy_that_does_not_fit_is_one_clear_line(config, tmp_path):
     def steering(*arguments, **options):
         return replace(config, steering=Steering(*arguments, **options))

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from tiny_models import save_tiny
@@ -18,16 +20,24 @@ START = Scene((-0.2, 0.0, 0.3), (0.0, -0.1, 0.04), (0.0, 0.26, 0.05), 1.0)
 GOAL = Scene((0.0, 0.26, 0.3), (0.0, 0.26, 0.05), (0.0, 0.26, 0.05), 1.0)
 
 
+def prompt_of(request):
+    return "\n\n".join(message.text for message in request.messages)
+
+
 class Reading(Simulated):
     """Remembers the prompts."""
 
-    def __init__(self):
-        super().__init__(lambda request: 0.9 if "target is at the" in request.text else 0.1)
+    def __init__(self, truth=lambda request: 0.9 if "target is at the" in request.text else 0.1):
+        super().__init__(truth)
         self.prompts = []
 
     async def reply(self, request):
-        self.prompts.append("\n\n".join(message.text for message in request.messages))
+        self.prompts.append(prompt_of(request))
         return await super().reply(request)
+
+
+def first_level(prompt):
+    return re.search(r"<score>(\d)", prompt)[1]
 
 
 @pytest.mark.parametrize("numbers", [True, False])
@@ -50,6 +60,18 @@ def test_the_prompt_is_a_row_of_short_examples_that_names_each_task_once():
     assert prompt.startswith(f"Task: {TASK}\nThe gripper is open. The block is far from the gripper")
     others = [other for other in backend.prompts if other != prompt]
     assert all(other[:-200].startswith(prompt[:1500]) for other in others), "the examples are a shared prefix"
+
+
+def test_a_repeat_draws_the_order_of_the_examples_anew_and_the_mean_counts():
+    # A judge that the order sways: 1 where the first example is of level 0, else 0.
+    backend = Reading(lambda request: float(first_level(prompt_of(request)) == "0"))
+    judge = carry_judge(backend, axes=AXES, numbers=False, repeats=5)
+    (curve,) = judge.track_many(
+        [("Put the ketchup in the basket", [Step(START.caption("it", axes=AXES, numbers=False))])]
+    )
+    assert len(set(backend.prompts)) == curve.usage.calls == 5
+    zeros = [first_level(prompt) == "0" for prompt in backend.prompts]
+    assert 0 < sum(zeros) < 5 and curve.values == pytest.approx([sum(zeros) / 5])
 
 
 def test_a_line_break_in_a_caption_opens_no_example():
