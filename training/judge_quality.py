@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
+from matplotlib.transforms import offset_copy
 from numpy.typing import NDArray
 
 from rl_reward.adapters.trl.judging import EMPTY_COMPLETION
@@ -192,7 +193,7 @@ def figure(measured: Sequence[Measured], summary: Summary) -> Figure:
     picture.supxlabel("pairs of a right and a wrong answer that the simulated judge orders right", fontsize=10)
     for fault, (marker, color) in FAULTS.items():
         panels[0].plot([], [], marker, color=color, label=fault)
-    panels[0].legend(frameon=False, title="fault, its size beside it", loc="lower left")
+    panels[0].legend(frameon=False, title="fault, its size beside it;\ndotted: chance", loc="lower left")
     return picture
 
 
@@ -200,14 +201,14 @@ def mark(axes: Any, one: Measured) -> None:
     """Draw one arm, beside others of the same accuracy rather than over them."""
     marker, color = FAULTS[one.fault]
     biased = "bias" in one.fault
-    x = one.right_above_wrong + 0.015 * biased
-    y, around = one.difference.mean, one.difference.interval
+    x, y, around = one.right_above_wrong, one.difference.mean, one.difference.interval
     assert around is not None, "judge quality needs several seeds"
-    axes.plot((x, x), (around.low, around.high), color=color, lw=1)
-    axes.plot(x, y, marker, color=color)
-    if one.size:
+    beside = offset_copy(axes.transData, axes.figure, 7 * biased, units="points")
+    axes.plot((x, x), (around.low, around.high), color=color, lw=1, transform=beside)
+    axes.plot(x, y, marker, color=color, transform=beside)
+    if one.fault != "shuffled":
         small = {"ha": "left" if biased else "right", "size": 7, "color": color}
-        axes.annotate(f"{one.size:g}", (x, y), (5 if biased else -5, 3), textcoords="offset points", **small)
+        axes.annotate(f"{one.size:g}", (x, y), (12 if biased else -5, 3), textcoords="offset points", **small)
 
 
 if __name__ == "__main__":

@@ -171,7 +171,11 @@ def _told_budget(verifier: Verifier, contests: Sequence[inputs.Contest], method:
         for contest in contests
     ]
     calls = sum(budget.calls for budget in budgets)
-    print(f"{sum(budget.comparisons for budget in budgets)} comparisons, at most {calls} calls", file=sys.stderr)
+    comparisons = sum(budget.comparisons for budget in budgets)
+    print(
+        f"{comparisons} comparisons, at most {calls} calls; retries and a server's first probe come on top",
+        file=sys.stderr,
+    )
     return calls
 
 

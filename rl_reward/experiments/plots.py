@@ -46,7 +46,10 @@ def curves_figure(summary: Summary) -> Figure:
     for index, arm in enumerate(summary.arms):
         axes = figure.add_subplot(grid[index // 2, 2 + index % 2])
         _single_runs(axes, summary, arm, colors)
-        axes.tick_params(labelleft=index % 2 == 0, labelbottom=index + 2 >= len(summary.arms))
+        left, bottom = index % 2 == 0, index + 2 >= len(summary.arms)
+        axes.tick_params(labelleft=left, labelbottom=bottom)
+        axes.set_xlabel(summary.comparison.x_label if bottom else "", fontsize=7.5, color=_INK)
+        axes.set_ylabel(textwrap.fill(summary.comparison.y_label, 22) if left else "", fontsize=7.5, color=_INK)
     figure.suptitle(_title(summary), x=0.012, ha="left", fontsize=12, fontweight="bold", color=_INK)
     figure.supxlabel(textwrap.fill(caption(summary), 150), x=0.012, ha="left", fontsize=8, color="#666666")
     return figure
@@ -58,7 +61,9 @@ def caption(summary: Summary) -> str:
     points = " or ".join(str(count) for count in episodes)
     unit = "held-out problems" if summary.comparison.kind == "grpo" else "evaluation episodes on the unshaped task"
     several = any(arm.band is not None for arm in summary.arms)
-    band = "band: 95 % whole-run percentile bootstrap over seeds" if several else "no band: one seed has no interval"
+    band = "band: 95 % whole-run percentile bootstrap over seeds, on the left for the primary arm and the comparator"
+    if not several:
+        band = "no band: one seed has no interval"
     return (
         f"Thick line: interquartile mean (IQM) over seeds; {band}; thin lines: every run. "
         f"Each point of a run: {points} {unit}. "
@@ -81,10 +86,11 @@ def _colors(summary: Summary) -> Mapping[str, str]:
 
 
 def _overview(axes: Axes, summary: Summary, colors: Mapping[str, str]) -> None:
-    """Draw all arms: IQM and band."""
+    """Draw the IQM of all arms, and the bands of two: seven bands on top of each other show nothing."""
     for arm in summary.arms:
         main = arm.name in (summary.comparison.primary, summary.comparator)
-        _band(axes, summary, arm, colors[arm.name], alpha=0.16 if main else 0.09)
+        if main:
+            _band(axes, summary, arm, colors[arm.name], alpha=0.16)
         width, order = (2.4, 3) if main else (1.5, 2)
         axes.plot(
             summary.steps_S, arm.iqm_S, color=colors[arm.name], lw=width, zorder=order, label=_label(summary, arm)
@@ -107,7 +113,9 @@ def _label(summary: Summary, arm: ArmSummary) -> str:
     """Return arm, role, judge and number of seeds for the legend."""
     role = {summary.comparison.primary: " (primary)", summary.comparator: " (comparator)"}.get(arm.name, "")
     judge = "no judge" if arm.judge == "none" else f"judge: {arm.judge}"
-    return f"{arm.name}{role}; {judge}; n = {len(arm.seeds)}"
+    # Many an arm is called by its judge.
+    told = "" if arm.judge in arm.name else f"; {judge}"
+    return f"{arm.name}{role}{told}; n = {len(arm.seeds)}"
 
 
 def _single_runs(axes: Axes, summary: Summary, arm: ArmSummary, colors: Mapping[str, str]) -> None:
@@ -120,8 +128,7 @@ def _single_runs(axes: Axes, summary: Summary, arm: ArmSummary, colors: Mapping[
     _band(axes, summary, arm, color, alpha=0.15)
     axes.plot(summary.steps_S, arm.iqm_S, color=color, lw=1.8)
     _frame(axes, summary)
-    title = textwrap.fill(f"{arm.name} (n = {len(arm.seeds)})", 34)
-    axes.set_title(title, fontsize=8.5, color=color, loc="left", pad=3)
+    axes.set_title(textwrap.fill(arm.name, 34), fontsize=8.5, color=color, loc="left", pad=3)
 
 
 def _band(axes: Axes, summary: Summary, arm: ArmSummary, color: str, *, alpha: float) -> None:

@@ -34,7 +34,7 @@ def test_rank_tells_its_cost_first_then_the_order_and_writes_both(tmp_path, caps
     out = tmp_path / "ranking.json"
     assert main(["rank", "2+2?", "4", "5", "six", "7", *JUDGE, "--pivots", "1", "--strengths", "--out", str(out)]) == 0
     shown = capsys.readouterr()
-    assert shown.err == "7 comparisons, at most 7 calls\n"
+    assert shown.err == "7 comparisons, at most 7 calls; retries and a server's first probe come on top\n"
     assert "7 comparisons, 0 unread" in shown.out and "judge simulated(): 7 calls" in shown.out
     record = json.loads(out.read_text())
     (ranking,) = record["rankings"]
@@ -52,7 +52,7 @@ def test_many_groups_of_a_file_share_one_budget(tmp_path, capsys):
     rows.write_text('{"task": "t", "candidates": ["a", "b"]}\n{"task": "u", "candidates": ["only"]}\n')
     assert main(["rank", "--jsonl", str(rows), *JUDGE, "--criteria", "math", "--seed", "3"]) == 0
     shown = capsys.readouterr()
-    assert shown.err == "2 comparisons, at most 6 calls\n"
+    assert shown.err == "2 comparisons, at most 6 calls; retries and a server's first probe come on top\n"
     assert "task u" in shown.out and "0 comparisons, 0 unread" in shown.out
 
 
