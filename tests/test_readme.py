@@ -78,6 +78,9 @@ def test_the_script_for_stable_baselines3_and_the_three_lines(run, server):
     asked = server.requests
     run(block('task="Put the ketchup'))
     assert server.requests > asked > 1
+    named = run(block("import Simulated"))
+    step = named["env"].reset(seed=0)[1]["rl_reward"]
+    assert 0 <= named["verifier"].track("Keep the pole upright.", [step]).values[0] <= 1
 
 
 @pytest.mark.libero

@@ -49,7 +49,7 @@ def curves_figure(summary: Summary) -> Figure:
         left, bottom = index % 2 == 0, index + 2 >= len(summary.arms)
         axes.tick_params(labelleft=left, labelbottom=bottom)
         axes.set_xlabel(summary.comparison.x_label if bottom else "", fontsize=7.5, color=_INK)
-        axes.set_ylabel(textwrap.fill(summary.comparison.y_label, 22) if left else "", fontsize=7.5, color=_INK)
+        axes.set_ylabel(textwrap.fill(summary.comparison.y_label, 14) if left else "", fontsize=7.5, color=_INK)
     figure.suptitle(_title(summary), x=0.012, ha="left", fontsize=12, fontweight="bold", color=_INK)
     figure.supxlabel(textwrap.fill(caption(summary), 150), x=0.012, ha="left", fontsize=8, color="#666666")
     return figure
@@ -147,10 +147,11 @@ def _frame(axes: Axes, summary: Summary) -> None:
     """Set limits, ticks and the base level: the same in all panels."""
     axes.axhline(summary.base, color="#888888", lw=0.9, ls=":", zorder=1)
     axes.set_xlim(summary.steps_S[0], summary.steps_S[-1])
-    axes.set_ylim(-0.02, _top(summary) + 0.02)
+    top = _top(summary)
+    axes.set_ylim(-0.025 * top, 1.025 * top)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.tick_params(labelsize=8, length=0, colors=_INK)
     axes.grid(color=_FAINT, lw=0.5)
     axes.set_axisbelow(True)
