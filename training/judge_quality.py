@@ -181,6 +181,9 @@ def figure(measured: Sequence[Measured], summary: Summary) -> Figure:
     """Return the endpoint over the accuracy, one panel for each way to use a judge, one marker for each fault."""
     picture = Figure(figsize=(10.5, 4.2), dpi=160, layout="constrained")
     panels = picture.subplots(1, len(USES), sharex=True, sharey=True)
+    # By hand, because markers that are moved aside do not count when limits are found.
+    ends = [end for one in measured if (around := one.difference.interval) for end in (around.low, around.high)]
+    panels[0].set(xlim=(0.46, 1.08), ylim=(min(ends) - 0.01, max(ends) + 0.01))
     for axes, use in zip(panels, USES, strict=True):
         axes.axhline(0.0, color="black", lw=1)
         axes.axvline(0.5, color="#999999", lw=0.8, ls=":")
