@@ -9,6 +9,8 @@ from rl_reward.backends.base import Backend
 from rl_reward.errors import ConfigError
 
 FORMS = "openai:MODEL or local:FOLDER"
+# Experiments ask again and again behind the same examples, seconds apart.
+_KEEP_SECONDS = 60.0
 
 
 def is_model(spec: str) -> bool:
@@ -36,7 +38,7 @@ def model_backend(spec: str, *, base_url: str | None = None) -> Backend:
         return OpenAICompatible(name, base_url=base_url)
     from rl_reward.backends.transformers_local import TransformersLocal
 
-    return TransformersLocal(fetched(name))
+    return TransformersLocal(fetched(name), keep_seconds=_KEEP_SECONDS)
 
 
 def fetched(name: str) -> str | Path:

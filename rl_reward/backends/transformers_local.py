@@ -28,8 +28,6 @@ except ImportError as error:
 
 # Requests of one burst arrive within this time; waiting for them costs less than reading their prefix twice.
 _GATHER_SECONDS = 0.005
-# Bounded concurrency cuts a burst in two: the second half comes when the first is answered, and shares its prefixes.
-_KEEP_SECONDS = 0.2
 
 
 class TransformersLocal:
@@ -56,6 +54,7 @@ class TransformersLocal:
         dtype: torch.dtype | str | None = None,
         max_batch_tokens: int = 512,
         max_cached_tokens: int = 16384,
+        keep_seconds: float = 0.2,
         max_analysis_tokens: int = 256,
         temperature: float = 1.0,
         chat_template_kwargs: Mapping[str, Any] | None = None,
@@ -72,6 +71,9 @@ class TransformersLocal:
             dtype: By default float32 on CPU, elsewhere that of the checkpoint.
             max_batch_tokens: New tokens of one forward pass, at least 1.
             max_cached_tokens: Tokens whose keys and values are held at once, at least 1.
+            keep_seconds: Seconds for which they are held for requests to come, at least 0. The default is enough for a
+                burst that bounded concurrency cuts in two. With a minute, a judge that is asked again and again behind
+                the same examples reads them once and not at every call, and holds the memory.
             max_analysis_tokens: The longest analysis of a sampled request, at least 1.
             temperature: Of sampled analyses, above 0. Scores are always read at temperature 1.
             chat_template_kwargs: Passed to the chat template, e.g. {"enable_thinking": False}.
@@ -83,6 +85,7 @@ class TransformersLocal:
         limits = (("batch", max_batch_tokens), ("cached", max_cached_tokens), ("analysis", max_analysis_tokens))
         for name, value in limits:
             check_int(f"max_{name}_tokens", value, least=1)
+        check_number("keep_seconds", keep_seconds, least=0, most=threading.TIMEOUT_MAX)
         check_number("temperature", temperature, above=0)
         if not isinstance(model, (str, Path)) and tokenizer is None:
             raise ConfigError("a model object needs its tokenizer; pass tokenizer=..., or the path of its folder")
@@ -91,7 +94,7 @@ class TransformersLocal:
         """Shown in tables, plots and logs."""
         self._tokenizer = tokenizer
         self._device, self._dtype = device, dtype
-        self._max_batch_tokens = max_batch_tokens
+        self._max_batch_tokens, self._keep_seconds = max_batch_tokens, keep_seconds
         self._limits = AnswerLimits(max_cached_tokens, max_analysis_tokens, temperature)
         self._chat_template_kwargs = dict(chat_template_kwargs or {})
         self._start()
@@ -115,15 +118,18 @@ class TransformersLocal:
     def _start(self) -> None:
         self._pid = os.getpid()
         self._loaded: Answerer | None = None
-        self._arrival = threading.Condition()
+        self._arrival = threading.Lock()
         self._pending: list[Job] = []
         self._worker: ThreadPoolExecutor | None = None
+        self._in_use = threading.Lock()
+        self._forgetting: threading.Timer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings; whoever gets them loads the model again."""
         if not isinstance(self._model, Location):
             raise ConfigError(f"{self.name} holds a model object, which is not picklable; pass the path of its folder")
-        return self.__dict__ | {"_loaded": None, "_arrival": None, "_pending": [], "_worker": None}
+        running = {"_loaded": None, "_arrival": None, "_worker": None, "_in_use": None, "_forgetting": None}
+        return self.__dict__ | running | {"_pending": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the settings over."""
@@ -147,7 +153,6 @@ class TransformersLocal:
         with self._arrival:
             self._pending.append(job)
             is_first = len(self._pending) == 1
-            self._arrival.notify()
         try:
             if is_first:
                 await asyncio.sleep(_GATHER_SECONDS)
@@ -161,9 +166,10 @@ class TransformersLocal:
         """Free the model once it has answered what is waiting; a later request loads it again."""
         with self._arrival:
             worker, self._worker = self._worker, None
-            self._arrival.notify()
         if worker is not None:
             await asyncio.to_thread(worker.shutdown)
+        if self._forgetting is not None:
+            self._forgetting.cancel()
         self._loaded = None
 
     def _send_off(self) -> None:
@@ -177,6 +183,11 @@ class TransformersLocal:
         with self._arrival:
             jobs, self._pending = self._pending, []
         jobs = [job for job in jobs if job.future.set_running_or_notify_cancel()]
+        with self._in_use:
+            self._answer(jobs)
+        self._forget_later()
+
+    def _answer(self, jobs: Sequence[Job]) -> None:
         try:
             self._loaded = self._loaded or self._load()
             self._loaded.answer(jobs)
@@ -186,7 +197,6 @@ class TransformersLocal:
             self._fail(jobs, BackendError(f"{self.name} ran out of memory; {fix}: {error}"))
         except Exception as error:  # it belongs to whoever awaits the replies
             self._fail(jobs, error)
-        self._forget_unless_more_comes()
 
     def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
         # A batch that broke off has laid out tokens whose keys and values are missing.
@@ -195,11 +205,21 @@ class TransformersLocal:
         for job in jobs:
             job.fail(error)
 
-    def _forget_unless_more_comes(self) -> None:
-        with self._arrival:
-            more = self._arrival.wait_for(lambda: self._pending or self._worker is None, _KEEP_SECONDS)
-        if not more and self._loaded is not None:
-            self._loaded.forget()
+    def _forget_later(self) -> None:
+        """Free keys and values in `keep_seconds`, unless more is answered until then."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._forgetting = threading.Timer(self._keep_seconds, self._forget_if_idle)
+        self._forgetting.daemon = True  # an interpreter that ends waits for no timer
+        self._forgetting.start()
+
+    def _forget_if_idle(self) -> None:
+        if self._in_use.acquire(blocking=False):
+            try:
+                if self._loaded is not None:
+                    self._loaded.forget()
+            finally:
+                self._in_use.release()
 
     def _load(self) -> Answerer:
         if isinstance(self._model, Location):

@@ -2,6 +2,9 @@
 
 import asyncio
 import pickle
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -103,15 +106,45 @@ def test_requests_of_one_moment_share_their_prefix_and_change_nothing():
     assert tokens_read(together) < sum(map(tokens_read, alone)) / 4
 
 
-def test_prefixes_are_kept_while_requests_keep_coming(monkeypatch):
-    backend = local()
-    monkeypatch.setattr("rl_reward.backends.transformers_local._KEEP_SECONDS", 60.0)
+def test_prefixes_are_kept_while_requests_keep_coming():
+    backend = local(keep_seconds=60.0)
     first, second, third = questions_about_one_text(3)
     ask(backend, first)
     before = tokens_read(backend)
     ask(backend, second, third)
     assert tokens_read(backend) - before < 50
     asyncio.run(backend.aclose())
+
+
+def test_prefixes_are_freed_when_none_comes_and_never_under_an_answer():
+    backend = local(keep_seconds=0.0)
+    (question,) = questions_about_one_text(1)
+    ask(backend, question)
+    deadline = time.monotonic() + 60
+    while len(backend._loaded.reader) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(backend._loaded.reader) == 0
+    kept = local(keep_seconds=60.0)
+    ask(kept, question)
+    held = len(kept._loaded.reader)
+    with kept._in_use:
+        kept._forget_if_idle()
+    assert len(kept._loaded.reader) == held > 0
+    kept._forget_if_idle()
+    assert len(kept._loaded.reader) == 0
+
+
+def test_a_program_ends_without_waiting_for_prefixes_that_are_kept(tmp_path):
+    program = (
+        "import asyncio, sys\n"
+        "from rl_reward import Verifier\n"
+        "from rl_reward.backends import TransformersLocal\n"
+        "judge = TransformersLocal(sys.argv[1], device='cpu', keep_seconds=3600)\n"
+        "print(Verifier(judge, criteria='math', min_coverage=0).score('1 + 1', '2').value)\n"
+    )
+    command = [sys.executable, "-c", program, str(save_tiny(tmp_path))]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert 0 < float(ended.stdout) < 1
 
 
 def test_a_small_cache_costs_reading_again_and_changes_nothing():
@@ -271,9 +304,8 @@ def test_one_bad_request_leaves_the_others_alone():
     assert 0 < scored(fine) < 1
 
 
-def test_after_a_batch_that_broke_off_scores_are_right_again(monkeypatch):
-    monkeypatch.setattr("rl_reward.backends.transformers_local._KEEP_SECONDS", 60.0)
-    backend, (question,) = local(max_batch_tokens=50), questions_about_one_text(1)
+def test_after_a_batch_that_broke_off_scores_are_right_again():
+    backend, (question,) = local(max_batch_tokens=50, keep_seconds=60.0), questions_about_one_text(1)
     ask(backend, request())
     passes = iter([None, torch.OutOfMemoryError("short of memory")])
     honest = backend._loaded.reader._run
@@ -336,7 +368,13 @@ def test_a_missing_model_is_named(tmp_path):
 
 def test_values_out_of_range_are_refused(tmp_path):
     folder = save_tiny(tmp_path)
-    for option in ({"max_batch_tokens": 0}, {"max_cached_tokens": 0}, {"max_analysis_tokens": 0}, {"temperature": 0}):
+    for option in (
+        {"max_batch_tokens": 0},
+        {"max_cached_tokens": 0},
+        {"max_analysis_tokens": 0},
+        {"temperature": 0},
+        {"keep_seconds": -1},
+    ):
         with pytest.raises(ConfigError, match=next(iter(option))):
             TransformersLocal(folder, **option)
     with pytest.raises(ConfigError, match="device must be like"):

@@ -114,9 +114,8 @@ def test_checkpoints_and_criteria_share_frames(kind, monkeypatch):
     assert curve.values[2] == pytest.approx(alone.track("lift the cube", steps(3)).values[-1], abs=1e-5)
 
 
-def test_images_make_room_for_others_and_change_nothing(monkeypatch):
-    monkeypatch.setattr("rl_reward.backends.transformers_local._KEEP_SECONDS", 60.0)
-    large, small = seeing(), seeing(max_cached_tokens=1)
+def test_images_make_room_for_others_and_change_nothing():
+    large, small = seeing(keep_seconds=60.0), seeing(max_cached_tokens=1, keep_seconds=60.0)
     for start in (0, 1, 2):
         question = request("a", FRAMES[start], "b", FRAMES[start + 1])
         (expected,), (reply,) = ask(large, question), ask(small, question)
