@@ -66,7 +66,7 @@ def load(path: str | Path) -> list[Experiment]:
     """
     path = Path(path)
     try:
-        raw: Any = yaml.load(path.read_text("utf-8"), _UniqueKeys)
+        raw: Any = yaml.load(path.read_text("utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; give the path of a YAML file") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -85,8 +85,8 @@ def load(path: str | Path) -> list[Experiment]:
     return found
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that stands twice; YAML itself would keep the last one without a word."""
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice, where YAML would keep the last one without a word; 5e-5 is a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping; keys merged with `<<` may be written again."""
@@ -96,6 +96,10 @@ class _UniqueKeys(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 wants a point in front of an exponent and calls 5e-5 a text; YAML 1.2 and everybody's fingers do not.
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
 
 
 def arm_called(name: str, experiment: Experiment) -> Any:
@@ -246,7 +250,6 @@ def _hint(kind: Any, raw: Any) -> str:
             number = float(raw)
         except ValueError:
             return ""
-        # YAML 1.1 reads 1e-3 as text: the dot is missing.
         return f"; write {number!r} without quotes" if kind is float or number.is_integer() else ""
     if kind is str and isinstance(raw, (bool, int, float)):
         return f'; write "{str(raw).lower()}" in quotes'

@@ -52,6 +52,14 @@ def test_a_file_becomes_typed_dataclasses(tmp_path):
     assert experiment.arms["oracle"] == SacArm("oracle", judge="oracle", weight=0.5, form="additive")
 
 
+@pytest.mark.parametrize(
+    ("written", "number"), [("5e-1", 0.5), ("5E-1", 0.5), ("1e-03", 0.001), (".5e-1", 0.05), ("1.0e-2", 0.01)]
+)
+def test_a_number_needs_no_point_before_its_exponent(tmp_path, written, number):
+    (experiment,) = loaded(tmp_path, GOOD.replace("gamma: 1", f"gamma: {written}"))
+    assert experiment.settings.gamma == number
+
+
 def test_a_file_may_hold_several_experiments(tmp_path):
     several = "experiments:\n" + "".join(
         "  -" + "\n    ".join(GOOD.replace("name: reach", f"name: {name}").splitlines())[4:] + "\n" for name in "ab"
@@ -76,7 +84,8 @@ def test_an_unknown_key_is_named_with_the_nearest_known_one_and_the_file(tmp_pat
     ("old", "new", "said"),
     [
         ("gamma: 1", "gamma: high", "sac.gamma in {file} must be a number, got 'high' (str)"),
-        ("gamma: 1", "gamma: 1e-3", "must be a number, got '1e-3' (str); write 0.001 without quotes"),
+        ("gamma: 1", "gamma: '1e-3'", "must be a number, got '1e-3' (str); write 0.001 without quotes"),
+        ("total_steps: 1000", "total_steps: 1e9x", "must be a whole number, got '1e9x' (str)"),
         ("gamma: 1", "gamma: .nan", "sac.gamma in {file} must be a finite number, got nan"),
         ("gamma: 1", "gamma: true", "must be a number, got True (bool)"),
         ("total_steps: 1000", "total_steps: 1000.5", "must be a whole number, got 1000.5 (float)"),
