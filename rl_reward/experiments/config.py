@@ -99,7 +99,9 @@ class _Loader(yaml.SafeLoader):
 
 
 # YAML 1.1 wants a point in front of an exponent and calls 5e-5 a text; YAML 1.2 and everybody's fingers do not.
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
+cast(Any, _Loader).add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
+)
 
 
 def arm_called(name: str, experiment: Experiment) -> Any:
