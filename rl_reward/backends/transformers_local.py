@@ -216,8 +216,8 @@ class TransformersLocal:
     def _forget_if_idle(self) -> None:
         if self._in_use.acquire(blocking=False):
             try:
-                if self._loaded is not None:
-                    self._loaded.forget()
+                if (loaded := self._loaded) is not None:  # read once: `aclose` may run meanwhile
+                    loaded.forget()
             finally:
                 self._in_use.release()
 
