@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import re
 from collections.abc import Collection
 
 from rl_reward.errors import ConfigError
@@ -33,6 +34,18 @@ def check_number(
     if not (math.isfinite(number) and low <= number <= high and (above is None or number > above)):
         raise ConfigError(f"{name} must be a finite number{' ' if told else ''}{told}, got {_shown(value)}")
     return number
+
+
+def entropy_start(ent_coef: float | str) -> float:
+    """Return the entropy coefficient that stable-baselines3 starts with: 1 for "auto", START for "auto_START".
+
+    Raises:
+        ConfigError: It is neither of these nor a number >= 0.
+    """
+    learned = re.fullmatch(r"auto(?:_(\d*\.?\d+))?", str(ent_coef))
+    if learned is None:
+        return check_number('ent_coef, where it is not "auto" or "auto_START",', ent_coef, least=0)
+    return check_number("the start of ent_coef", float(learned[1] or 1), above=0)
 
 
 def _float(value: object) -> float:

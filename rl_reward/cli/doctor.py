@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lag", type=int, default=0, help="lag of the relabelling buffer; default 0")
     parser.add_argument("--n-envs", type=int, default=1, help="environments stepped together; default 1")
     parser.add_argument("--steps-needed", type=int, help="steps a solution takes, to compare with the time limit")
+    parser.add_argument(
+        "--ent-coef", type=ent_coef, help="of SAC over a frozen policy's noise: auto, auto_START or a number"
+    )
     parser.add_argument("--episodes", type=int, default=3, help="random episodes; default 3")
     parser.add_argument("--seconds", type=float, default=120.0, help="wall seconds for one environment; default 120")
     parser.add_argument("--frame", help="write the first frame to this PNG file, to see whether it is upright")
@@ -72,6 +75,14 @@ def doctor(options: argparse.Namespace) -> int:
     return 1 if errors else 0
 
 
+def ent_coef(text: str) -> float | str:
+    """Return a number where `text` is one, else the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _printed(findings: list[Finding], title: str) -> list[Finding]:
     print(tables.one_line(title))
     for one in findings:
@@ -82,9 +93,10 @@ def _printed(findings: list[Finding], title: str) -> list[Finding]:
 def _patients(options: argparse.Namespace) -> list[_Patient]:
     if Path(options.target).suffix in (".yaml", ".yml"):
         return _of_config(options.target)
-    told = (options.form, options.weight, options.gamma, not options.success_goes_on, options.env_reward)
-    shaping = _quiet(partial(Shaping, *told)) if options.weight is not None else None
-    training = Training(shaping, options.learning_starts, options.n_envs, options.lag, options.steps_needed)
+    pays = (options.form, options.weight, options.gamma, not options.success_goes_on, options.env_reward)
+    shaping = _quiet(partial(Shaping, *pays)) if options.weight is not None else None
+    told = (options.learning_starts, options.n_envs, options.lag, options.steps_needed, options.ent_coef)
+    training = Training(shaping, *told)
     return [_Patient(options.target, factory(options.target, film=options.frame is not None), training)]
 
 
@@ -106,7 +118,8 @@ def _of_arms(experiment: Any, reward: str) -> _Patient:
     arms = [arm for arm in experiment.arms.values() if arm.reward == reward and not arm.her]
     shapings = {arm.name: _quiet(partial(arm.shaping, config)) for arm in arms if arm.weight}
     # In steps of the learner, which are decisions where a frozen policy is steered.
-    told = Training(None, config.learning_starts // config.chunk, config.n_envs, config.lag)
+    starts = config.learning_starts // config.chunk
+    told = Training(None, starts, config.n_envs, config.lag, ent_coef=config.ent_coef)
     title = f"{experiment.name}: {config.env}, reward {reward}"
     return _Patient(title, partial(training.build_env, config, arms[0]), told, shapings)
 

@@ -1,11 +1,12 @@
-"""What the numbers beside an environment say: does hovering pay, is the buffer filled when learning starts."""
+"""What the numbers beside an environment say: does hovering pay, is the buffer filled, is a frozen policy unlearned."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rl_reward._checks import check_int
+from rl_reward._checks import check_int, entropy_start
 from rl_reward.doctor.finding import Finding
 from rl_reward.doctor.visit import Visit
 from rl_reward.shaping import Shaping
@@ -27,6 +28,8 @@ class Training:
     """Env steps that a transition is held back, >= 0."""
     steps_needed: int | None = None
     """Env steps that a solution takes at least, >= 1."""
+    ent_coef: float | str | None = None
+    """Of stable-baselines3's SAC: "auto", "auto_START" or a number >= 0."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -35,6 +38,8 @@ class Training:
         for name, least in (("learning_starts", 0), ("steps_needed", 1)):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), least=least)
+        if self.ent_coef is not None:
+            entropy_start(self.ent_coef)
 
 
 def settings(seen: Visit, training: Training) -> Iterator[Finding]:
@@ -44,6 +49,8 @@ def settings(seen: Visit, training: Training) -> Iterator[Finding]:
         yield hovering(training.shaping)
     if training.learning_starts is not None:
         yield _learning_starts(seen, training, training.learning_starts)
+    if training.ent_coef is not None:
+        yield from _entropy(seen, training.ent_coef)
 
 
 def hovering(shaping: Shaping) -> Finding:
@@ -88,3 +95,20 @@ def _learning_starts(seen: Visit, training: Training, starts: int) -> Finding:
         text = f"{told}: at the first update no episode may be scored; raise it"
         return Finding("error", "learning_starts", text)
     return Finding("ok", "learning_starts", told)
+
+
+def _entropy(seen: Visit, ent_coef: float | str) -> Iterator[Finding]:
+    """Say whether the entropy of the noise outweighs rewards of about 1 a decision: then SAC first learns to be random.
+
+    Where no policy is steered, or one that only holds its noise, there is nothing to unlearn.
+    """
+    for layer in seen.layers:
+        if type(layer).__name__ != "SteeringEnv" or type(layer.policy).__name__ == "Hold":
+            continue
+        size = math.prod(layer.policy.noise_shape)
+        told = f"{ent_coef} starts at {entropy_start(ent_coef):g}, for {size} numbers of noise at most {1 / size:.2g}"
+        if entropy_start(ent_coef) * size <= 1.0:
+            yield Finding("ok", "entropy", told)
+        else:
+            text = f"{told}: above that it outweighs a reward of 1 a decision and unlearns the frozen policy"
+            yield Finding("warn", "entropy", f"{text}; start lower, e.g. auto_{0.4 / size:.2g}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from rl_reward._checks import check_int, check_number, check_text
+from rl_reward._checks import check_int, check_number, check_text, entropy_start
 from rl_reward.backends.base import Backend, Request
 from rl_reward.backends.cache import Cached
 from rl_reward.backends.simulated import Simulated
@@ -173,11 +172,7 @@ class SacConfig:
         check_number("gamma", self.gamma, above=0, most=1)
         check_number("tau", self.tau, above=0, most=1)
         check_number("average", self.average, above=0, most=1)
-        learned = re.fullmatch(r"auto(?:_(\d*\.?\d+))?", str(self.ent_coef))
-        if learned is None:
-            check_number('ent_coef, where it is not "auto" or "auto_START",', self.ent_coef, least=0)
-        elif learned[1]:
-            check_number("the start of ent_coef", float(learned[1]), above=0)
+        entropy_start(self.ent_coef)
         if self.target_entropy != "auto":
             check_number('target_entropy, where it is not "auto",', self.target_entropy)
         if self.total_steps % self.eval_every or self.eval_every % self.n_envs:

@@ -150,6 +150,8 @@ def test_a_task_that_does_not_exist_is_wrong_input(capsys: pytest.CaptureFixture
         (["--seconds", "0"], "seconds"),
         (["--n-envs", "0"], "n_envs"),
         (["--frame", "."], "cannot write '.'"),
+        (["--ent-coef", "much"], "ent_coef"),
+        (["--ent-coef", "-0.1"], "ent_coef"),
     ],
 )
 def test_flags_out_of_range(flags: list[str], reason: str, toys: str, capsys: pytest.CaptureFixture[str]) -> None:

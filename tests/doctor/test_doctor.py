@@ -17,7 +17,9 @@ from rl_reward.doctor import Finding, Training, examine, versions
 from rl_reward.doctor.settings import hovering
 from rl_reward.doctor.versions import TESTED
 from rl_reward.envs import make
+from rl_reward.envs.steering import SteeringEnv
 from rl_reward.errors import ConfigError
+from rl_reward.policies.hold import Hold
 from rl_reward.shaping import Shaping
 
 
@@ -236,8 +238,32 @@ def test_rewards_are_compared_with_what_the_shaping_was_told() -> None:
     assert problems(sick.PaysDistance) == []
 
 
+class Frozen(Hold):
+    """A policy that has something to lose."""
+
+
+def entropies(env: Any, ent_coef: float | str | None) -> list[Finding]:
+    found = examine(lambda: env, Training(ent_coef=ent_coef), episodes=1).findings
+    return [finding for finding in found if finding.check == "entropy"]
+
+
+def test_an_entropy_coefficient_that_unlearns_a_frozen_policy() -> None:
+    reach = unseen(make("fetch/FetchReach-v4", stride=5))
+    steered = SteeringEnv(reach, Frozen(chunk=5, action_dim=4), chunk=5, noise_bound=1.0)
+    # Four numbers of noise: 4 x start <= 1.
+    for ent_coef, severity in (("auto", "warn"), ("auto_0.26", "warn"), ("auto_0.25", "ok"), (0.05, "ok"), (1, "warn")):
+        (found,) = entropies(steered, ent_coef)
+        assert found.severity == severity
+        assert "for 4 numbers of noise at most 0.25" in found.text
+        assert found.text.endswith("start lower, e.g. auto_0.1") == (severity == "warn")
+    assert entropies(steered, None) == []
+    # A policy that only holds its noise has nothing to lose, and without one SAC begins at random anyway.
+    assert entropies(SteeringEnv(reach, Hold(chunk=5, action_dim=4), noise_bound=1.0), "auto") == []
+    assert entropies(sick.Healthy(), "auto") == []
+
+
 def test_training_refuses_numbers_out_of_range() -> None:
-    for wrong in ({"n_envs": 0}, {"lag": -1}, {"learning_starts": -1}, {"steps_needed": 0}):
+    for wrong in ({"n_envs": 0}, {"lag": -1}, {"learning_starts": -1}, {"steps_needed": 0}, {"ent_coef": "auto_"}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             Training(**wrong)
 
