@@ -44,7 +44,7 @@ class JudgeConfig:
     levels: int = 20
     """Letters of the scale, 2 to 26."""
     repeats: int = 1
-    """K: how often each criterion is asked."""
+    """K: how often each criterion is asked; with examples, each time in another order."""
     analysis: Literal["none", "sampled"] = "none"
     """Whether the judge writes an analysis before the verdict."""
     pivots: int = 2
@@ -61,9 +61,19 @@ class JudgeConfig:
     """Share of unscored rows that stops the run."""
 
     def __post_init__(self) -> None:
-        """Refuse two sets of examples."""
+        """Refuse two sets of examples, and settings that nobody would listen to beside examples."""
         if self.few_shot and self.exemplars is not None:
             raise ConfigError(f"few_shot and exemplars are two sets of examples; leave one out, got {self.exemplars!r}")
+        for name in ("criteria", "analysis") if self.by_example else ():
+            if getattr(self, name) != getattr(JudgeConfig, name):
+                raise ConfigError(
+                    f"a judge that sees examples alone has no {name}; leave it out, got {getattr(self, name)!r}"
+                )
+
+    @property
+    def by_example(self) -> bool:
+        """Whether a language model sees judged examples and no instructions."""
+        return self.few_shot or self.exemplars is not None
 
 
 @dataclass(frozen=True)

@@ -49,15 +49,18 @@ def judge_of(config: GrpoConfig, arm: GrpoArm, seed: int) -> Verifier | Shuffled
 def _question(config: GrpoConfig, arm: GrpoArm) -> dict[str, Any]:
     """Return how the judge is asked."""
     judge = config.judge
-    if (judge.few_shot or judge.exemplars) and is_model(arm.judge):
+    often: dict[str, Any] = {"repeats": judge.repeats, "analysis": judge.analysis}
+    if judge.by_example and is_model(arm.judge):
         shots = EXEMPLARS if judge.exemplars is None else exemplars_of(Path(judge.exemplars))
-        return {"criteria": [CRITERION], "scale": ScoreScale.digits(), "exemplars": shots, "style": "completion"}
-    return {
-        "criteria": judge.criteria if is_model(arm.judge) else None,
-        "scale": ScoreScale.letters(judge.levels),
-        "repeats": judge.repeats,
-        "analysis": judge.analysis,
-    }
+        return {
+            "criteria": [CRITERION],
+            "scale": ScoreScale.digits(),
+            "exemplars": shots,
+            "style": "completion",
+            **often,
+        }
+    criteria = judge.criteria if is_model(arm.judge) else None
+    return {"criteria": criteria, "scale": ScoreScale.letters(judge.levels), **often}
 
 
 def exemplars_of(file: Path) -> tuple[Exemplar, ...]:

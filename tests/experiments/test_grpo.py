@@ -342,3 +342,22 @@ def test_a_file_that_holds_no_exemplars_is_one_line(tmp_path, content, says):
 def test_two_sets_of_examples_are_refused():
     with pytest.raises(ConfigError, match="two sets of examples"):
         JudgeConfig(few_shot=True, exemplars="mine.jsonl")
+
+
+@pytest.mark.parametrize("unheard", [{"criteria": "agent"}, {"analysis": "sampled"}])
+def test_settings_that_a_judge_by_example_does_not_hear_are_refused(unheard):
+    with pytest.raises(ConfigError, match=f"sees examples alone has no {next(iter(unheard))}"):
+        JudgeConfig(few_shot=True, **unheard)
+
+
+def test_a_judge_by_example_is_asked_as_often_as_the_config_says(monkeypatch):
+    asked = []
+
+    def indifferent(request):
+        asked.append(request)
+        return 0.5
+
+    monkeypatch.setattr(grpo_judges, "model_backend", lambda *_, **__: Simulated(indifferent))
+    config = GrpoConfig(judge=JudgeConfig(few_shot=True, repeats=3))
+    judge_of(config, GrpoArm("m", judge="local:m", weight=0.1), 0).score("1+1=", "2")
+    assert len(asked) == 3
